@@ -152,7 +152,10 @@ class ExactSampler:
             yield order.between(first, last) if isinstance(order, Permutation) else order[first:last]
 
     def indices(self) -> Sequence[int]:
-        """Return this rank's samples from the position on, for loaders that batch by themselves."""
+        """Return this rank's samples from the position on, for loaders that batch by themselves.
+
+        They do not go with a TorchState, which may leave the first batch of a world to a former one.
+        """
         if self._ranks:
             raise ValueError("loaders that batch by themselves cannot keep the batch of a step")
         return _Indices(self)

@@ -131,14 +131,18 @@ class Steps:
 
     def forward(self, model: torch.nn.Module) -> None:
         """Note that a model's forward pass begins."""
-        if not self._due or not model.training or not torch.is_grad_enabled() or self.against:
+        if not model.training or not torch.is_grad_enabled() or self.against:
+            return
+        if not self._due and not self._dropped():
             return
         begin = self._cpu()
         if not self._live and updates.by_ddp(self._optimizer):
             self._hooks += hooks.watch(hooks.ddp(sys._getframe(1)), self)  # it may exchange something first
-            if not self._sample.differs():
-                self._sample.take()  # making it has written the weights that they have
+        self._settle()
         if self._live:
+            for part in self._parts.values():
+                if isinstance(part, ExactSampler):
+                    part.repeat(0)  # the step has moved past that batch, or does not use the sampler
             self._snapshot(exact=True)
             self._evidence.began(self._told)
             self._state._progress(self.proven)
@@ -157,6 +161,23 @@ class Steps:
             share = self._spent / (self._clock() - self._since)
             if share > STEP_SHARE:
                 self.object(SLOW.format(100 * share))
+
+    def _settle(self) -> None:
+        """Take no offence at a DDP that was made: it has written into the weights what they had."""
+        if not self._live and updates.by_ddp(self._optimizer) and not self._sample.differs():
+            self._sample.take()
+
+    def _dropped(self) -> bool:
+        """Report whether DDP's sums of the step have arrived, and the gradients have gone unused."""
+        if not updates.by_ddp(self._optimizer) or updates.Sums.begun == self._sums:
+            return False
+        return not any(w.grad is not None and w.grad.any() for w in self._sample.weights)
+
+    def _under_way(self) -> bool:
+        """Report whether a part of the step's gradients is there."""
+        if updates.by_ddp(self._optimizer):
+            return self._seen and not self._due
+        return self._optimizer._reducer.under_way
 
     def summed(self) -> None:
         """Note that all sums of a step have arrived: what comes next is the update, unless it is dropped."""
@@ -195,6 +216,7 @@ class Steps:
         if not self._running:
             self._snapshot(exact=False, values=values)
             return False
+        self._settle()
         told = self._tell(values)
         self._committed = self.applied, told
         if not self.against and self._sample.changed():
@@ -202,7 +224,7 @@ class Steps:
         if not self.against:
             inside = not self._evidence.proven and loops.within(self._loop, sys._getframe(1))
             self._evidence.committed(told, inside)
-        under_way = updates.under_way(self._optimizer)  # a part of the step: it begins where it began
+        under_way = self._under_way()  # a part of the step: it begins where it began
         if not under_way and not (self.proven and self._repeats(told)):
             self._snapshot(exact=False, values=values)
         self._fresh = False
@@ -224,6 +246,7 @@ class Steps:
 
     def restore(self) -> bool:
         """Go back to the beginning of the step; return False if that takes the copy."""
+        self._settle()
         if not self.proven or self._torn or not self._sample.intact():
             if self.proven and not self._torn:
                 self.object(WRITTEN)
@@ -269,7 +292,7 @@ class Steps:
     def interrupted(self) -> bool:
         """Settle a step that HostsUpdatedInterrupt has ended; return False if it must be restored."""
         values = self._state._copied()
-        if self.proven and (updates.under_way(self._optimizer) or self._repeats(self._tell(values))):
+        if self.proven and (self._under_way() or self._repeats(self._tell(values))):
             return False
         self._snapshot(exact=False, values=values)
         return True
@@ -345,7 +368,7 @@ class Steps:
         self._generators = Generators()
         self.begun, self._exact, self._ahead = self.applied, exact, False
         self._size = basics.size() if basics.is_initialized() else 1
-        self._due, self._seen = True, False
+        self._due, self._seen, self._sums = True, False, updates.Sums.begun
 
     def _tell(self, values: dict[str, Any]) -> dict[str, Any]:
         """Return what tells one step from another."""

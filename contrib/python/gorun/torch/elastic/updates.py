@@ -40,24 +40,20 @@ def watch(optimizer: torch.optim.Optimizer, steps: Steps) -> None:
 def _watched(step: Callable[..., Any]) -> Callable[..., Any]:
     before = Sums.begun
 
-    @functools.wraps(step)
-    def watched(optimizer: Any, closure: Callable[[], Any] | None = None, **kwargs: Any) -> Any:
+    @functools.wraps(getattr(step, "__func__", step))
+    def watched(optimizer: Any, *args: Any, **kwargs: Any) -> Any:
         nonlocal before
         steps, result = optimizer._watch(), None
+        closure = args[0] if args else kwargs.get("closure")
         summed, before = Sums.begun > before, Sums.begun
         if steps is None or steps.before_update(closure is not None, summed):
-            result = step(closure, **kwargs)
+            result = step(*args, **kwargs)
         if steps is not None:
             steps.after_update()
         return result
 
     watched._watched = True  # type: ignore[attr-defined]
     return watched
-
-
-def under_way(optimizer: torch.optim.Optimizer) -> bool:
-    """Report whether a part of a step's gradients is there."""
-    return isinstance(optimizer, _DistributedOptimizer) and optimizer._reducer.under_way
 
 
 def forget(optimizer: torch.optim.Optimizer) -> None:
