@@ -101,7 +101,7 @@ func TestLongValue(t *testing.T) {
 	e.born = e.born.Add(-time.Hour) // the launcher was not heard since
 	var asking sync.WaitGroup
 	e.mu.Lock()
-	e.act(t.Context(), &asking, e.jobs["ab"], authority.Event{Tick: &authority.Tick{}})
+	e.act(t.Context(), &asking, e.jobs["ab"], authority.Tick{})
 	e.mu.Unlock()
 	asking.Wait()
 	for range 2 {
