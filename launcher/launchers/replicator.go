@@ -58,9 +58,15 @@ type Replicator struct {
 	handover  handover
 	request   json.RawMessage // of the handover, since that of a program is long
 	addrs     map[string]string
-	asking    map[string]bool
+	asking    map[asked]bool
 	answered  map[string]time.Time // the last answer of each elector
 	safe      uint64
+}
+
+// asked is an elector that is asked to store a value, or sent a sign of life beside a value that is under way to it.
+type asked struct {
+	name  string
+	value bool
 }
 
 // newReplicator returns the Replicator of a job, which continues from a snapshot; the first one of a job has only electors. addrs
@@ -68,7 +74,7 @@ type Replicator struct {
 func newReplicator(job string, from authority.Snapshot, first handover, addrs map[string]string, cfg replication) *Replicator {
 	r := &Replicator{replication: cfg, began: time.Now(), numbers: make(chan uint64, 1), wake: make(chan struct{}, 1),
 		holder: authority.NewHolder(cfg.Self, job, cfg.Lease, from, 0), announced: from.Electors, handover: first, addrs: addrs,
-		asking: map[string]bool{}, answered: map[string]time.Time{}}
+		asking: map[asked]bool{}, answered: map[string]time.Time{}}
 	r.request = encoded(first.Request)
 	return r
 }
@@ -200,17 +206,21 @@ func (r *Replicator) send(ctx context.Context, all bool, asking *sync.WaitGroup)
 	}
 	for _, name := range r.holder.Recipients() {
 		next := r.holder.Next(name)
-		if r.asking[name] || !all && next.Value == nil || next.Seq == 0 { // no successor could start from nothing
+		if r.asking[asked{name, true}] { // it may take longer than the lease
+			next.Value = nil
+		}
+		to := asked{name, next.Value != nil}
+		if r.asking[to] || !all && !to.value || next.Seq == 0 { // no successor could start from nothing
 			continue
 		}
-		r.asking[name] = true
+		r.asking[to] = true
 		addr := r.addrs[name]
-		asking.Go(func() { r.ask(ctx, name, addr, next) })
+		asking.Go(func() { r.ask(ctx, to, addr, next) })
 	}
 }
 
 // ask gives an elector what it does not have.
-func (r *Replicator) ask(ctx context.Context, name, addr string, what *wire.Keep) {
+func (r *Replicator) ask(ctx context.Context, to asked, addr string, what *wire.Keep) {
 	answer, err := r.Client.Keep(ctx, addr, what)
 	var known []wire.MemberState
 	if err != nil && ctx.Err() == nil { // it may have moved; the next beat tries again
@@ -218,14 +228,14 @@ func (r *Replicator) ask(ctx context.Context, name, addr string, what *wire.Keep
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	delete(r.asking, name)
+	delete(r.asking, to)
 	if known != nil {
 		r.addrs = addressesOf(known)
 	}
-	if err != nil || !r.heardLocked(name, answer) {
+	if err != nil || !r.heardLocked(to.name, answer) {
 		return
 	}
-	if r.holder.Next(name).Value != nil {
+	if r.holder.Next(to.name).Value != nil {
 		r.poke() // there was more, meanwhile
 	}
 	if safe := r.holder.Kept(); safe > r.safe {

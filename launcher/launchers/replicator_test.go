@@ -2,6 +2,7 @@ package launchers
 
 import (
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -62,6 +63,24 @@ func TestKeepsRequest(t *testing.T) {
 		must.Do(t, s.decode())
 		if h := s.Handover; h.Name != "a/1" || string(h.Launcher) != snapshot || h.Request == nil || h.Request.Program != "train.py" || h.Request.Tree.Name() != tree.Name() {
 			t.Errorf("%+v", h)
+		}
+	}
+}
+
+// TestBeatsBesideValue: an elector hears of its launcher while a long value is under way to it, and has no vote yet.
+func TestBeatsBesideValue(t *testing.T) {
+	key := testKey(t)
+	home, _ := startDaemon(t, key, "a", disk{})
+	r := newReplicator("ab", authority.Snapshot{Electors: []string{"a"}}, handover{}, map[string]string{"a": home}, replication{
+		Client: standing.Client{Key: key, Version: testVersion}, Self: "a", Lease: time.Minute, Shares: func() []wire.Share { return nil }})
+	r.Keep([]byte("null"), r.Lease)
+	r.asking[asked{"a", true}] = true
+	var asking sync.WaitGroup
+	for _, beat := range []bool{false, true} {
+		r.send(t.Context(), beat, &asking)
+		asking.Wait()
+		if _, heard := r.answered["a"]; heard != beat || r.holder.Next("a").Value == nil {
+			t.Errorf("at a beat %v: %v, of a value %v", beat, r.answered, r.holder.Next("a"))
 		}
 	}
 }

@@ -221,7 +221,13 @@ func (s *sim) beat(m *machine) {
 			l.changes = true
 		}
 		for _, to := range l.Recipients() {
-			s.send(packet{from: m.name, to: to, message: l.Next(to)})
+			next := l.Next(to)
+			s.send(packet{from: m.name, to: to, message: next})
+			if next.Value != nil && s.loss > 0 && s.rng.IntN(3) == 0 { // a sign of life while the value is under way
+				beat := *next
+				beat.Value = nil
+				s.send(packet{from: m.name, to: to, message: &beat})
+			}
 		}
 	}
 	s.step(m, authority.Tick{LauncherGone: m.launcher == nil})
@@ -451,6 +457,10 @@ func TestUnknownElectorsHaveNoVote(t *testing.T) {
 	a := e.Step(time.Hour, &wire.Vote{Job: "job", Term: 9, Candidate: "h2"})
 	if v, ok := a.Answer.(*wire.Voted); !ok || v.Granted || a.Save {
 		t.Errorf("%+v", a)
+	}
+	a = e.Step(time.Hour, &wire.Keep{Job: "job", Term: 1, Seq: 1, Electors: []string{"h1"}})
+	if k, ok := a.Answer.(*wire.Kept); !ok || k.Term != 1 || k.Seq != 0 || e.State().Job != "" {
+		t.Errorf("a sign of life before any value: %+v, %+v", a, e.State())
 	}
 }
 

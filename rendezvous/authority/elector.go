@@ -156,6 +156,9 @@ func (e *Elector) keep(now time.Duration, k *wire.Keep) (a Actions) {
 	if k.Term < s.Promised {
 		return Actions{Answer: &wire.Kept{Term: s.Promised}}
 	}
+	if s.Job == "" && k.Value == nil { // a sign of life: an elector without a value must not vote
+		return Actions{Answer: &wire.Kept{Term: k.Term}}
+	}
 	if s.Job == "" {
 		s.Job, s.Electors, s.Lease = k.Job, k.Electors, time.Duration(k.LeaseMS)*time.Millisecond
 	}
