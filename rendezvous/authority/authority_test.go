@@ -464,6 +464,37 @@ func TestUnknownElectorsHaveNoVote(t *testing.T) {
 	}
 }
 
+// TestSlowVotes: a host becomes the launcher by votes that take longer to bring their value than the lease, and the voter leaves it the time.
+func TestSlowVotes(t *testing.T) {
+	state := authority.State{Job: "job", Lease: 3 * time.Second, Promised: 1, Term: 1, Seq: 1, Holder: "a", Electors: []string{"a", "b", "c"}, Value: make([]byte, 800_000)}
+	b, c := authority.NewElector("b", state, 0), authority.NewElector("c", state, 0)
+	votes := map[time.Duration]*wire.Voted{} // by when they arrive
+	for now := time.Duration(0); now < 40*time.Second; now += time.Second / 4 {
+		if a := c.Step(now, authority.Tick{}); a.Ask != nil {
+			t.Fatalf("after %v the voter stands, too", now)
+		}
+		asked := b.Step(now, authority.Tick{})
+		if v := votes[now]; v != nil {
+			delete(votes, now)
+			if a := b.Step(now, authority.Voted{From: "c", Voted: *v}); a.Lead != nil {
+				return
+			} else if a.Ask != nil {
+				asked = a
+			}
+		}
+		if asked.Ask == nil || len(votes) > 0 {
+			continue
+		}
+		v := c.Step(now, asked.Ask).Answer.(*wire.Voted)
+		at := now + time.Second/4
+		if v.Value != nil {
+			at = now + 22*time.Second
+		}
+		votes[at] = v
+	}
+	t.Error("the votes count for nothing")
+}
+
 // TestLongerLease: hosts turn out to have vGPUs once they are there, and then the launcher may be silent for longer as
 // well. A lease does not become shorter again: the launcher that takes over does not know of all hosts at first.
 func TestLongerLease(t *testing.T) {

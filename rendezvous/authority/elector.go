@@ -37,6 +37,14 @@ import (
 // startGrace is how much longer than its lease a launcher that is still starting may be silent.
 const startGrace = 10 * time.Second
 
+// slowest is how many bytes of a value have to come in a second: it may list the files of a program.
+const slowest = 32 << 10
+
+// Patient returns a limit for what comes with so many bytes.
+func Patient(limit time.Duration, bytes int) time.Duration {
+	return limit + time.Second*time.Duration(bytes/slowest)
+}
+
 // Fewest and Most bound how many electors a job starts with. Of two, one that is cut off cannot know whether the other
 // is dead.
 const Fewest, Most = 3, 5
@@ -195,7 +203,7 @@ func (e *Elector) vote(now time.Duration, v *wire.Vote) Actions {
 		return Actions{Answer: &answer}
 	}
 	s.Promised, s.Candidate = v.Term, v.Candidate
-	e.heard, e.candidacy = now+startGrace, 0
+	e.heard, e.candidacy = now+Patient(startGrace, len(s.Value)), 0
 	vote := e.ballot()
 	return Actions{Save: fresh, Answer: &vote}
 }
@@ -234,6 +242,9 @@ func (e *Elector) tick(now time.Duration, launcherGone bool) Actions {
 	}
 	step := s.Lease / 4
 	patience := step * time.Duration(1+len(s.Electors))
+	if !e.probing { // votes bring the value
+		patience = Patient(patience, len(s.Value))
+	}
 	if e.candidacy != 0 && now-e.candidateSince < patience {
 		a := e.ask(s.Electors)
 		left := e.answered()

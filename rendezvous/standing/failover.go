@@ -163,7 +163,7 @@ func (e *electors) act(ctx context.Context, asking *sync.WaitGroup, h *elector, 
 	if err != nil {
 		return
 	}
-	patience := patient(ballot, len(h.State().Value)) // theirs is as long
+	patience := authority.Patient(ballot, len(h.State().Value)) // theirs is as long
 	for _, name := range a.Of {
 		if h.asking[name] {
 			continue
@@ -213,7 +213,7 @@ func (s *server) askHost(ctx context.Context, name string, m wire.Message) (wire
 
 // Keep sends an elector what a successor of the launcher would need.
 func (c Client) Keep(ctx context.Context, addr string, k *wire.Keep) (*wire.Kept, error) {
-	ctx, cancel := context.WithTimeout(ctx, patient(ballot, len(k.Value)))
+	ctx, cancel := context.WithTimeout(ctx, authority.Patient(ballot, len(k.Value)))
 	defer cancel()
 	return expect[*wire.Kept](c.ask(ctx, addr, k))
 }

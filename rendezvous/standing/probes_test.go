@@ -105,9 +105,27 @@ func TestLongValue(t *testing.T) {
 	e.mu.Unlock()
 	asking.Wait()
 	for range 2 {
-		if limit := <-limits; limit < 10*time.Second || limit > patient(ballot, len(value)) {
+		if limit := <-limits; limit < 10*time.Second || limit > authority.Patient(ballot, len(value)) {
 			t.Errorf("a vote may take %v", limit)
 		}
+	}
+}
+
+// TestLongVote: a candidate may read a vote with a long value by a slow line, but not for ever.
+func TestLongVote(t *testing.T) {
+	for bytes, read := range map[int]bool{2 << 20: true, 0: false} {
+		synctest.Test(t, func(t *testing.T) {
+			ours, theirs := net.Pipe()
+			var reading sync.WaitGroup
+			defer reading.Wait()
+			defer ours.Close()
+			if read {
+				reading.Go(func() { io.Copy(io.Discard, slow{slow{slow{ours}}}) }) // 42 kB a second
+			}
+			if got := answer(theirs, &wire.Voted{Value: make([]byte, bytes)}); got != read {
+				t.Errorf("a vote of %d bytes is read: %v", bytes, got)
+			}
+		})
 	}
 }
 

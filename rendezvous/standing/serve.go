@@ -16,6 +16,7 @@ import (
 
 	"gorun/collective/admit"
 	"gorun/rendezvous/audit"
+	"gorun/rendezvous/authority"
 	"gorun/rendezvous/gossip"
 	"gorun/rendezvous/keytls"
 	"gorun/rendezvous/wire"
@@ -24,16 +25,9 @@ import (
 const (
 	// handshakeTimeout is how long a connection may take to authenticate and send its request.
 	handshakeTimeout = 10 * time.Second
-	// slowest is how many bytes of a request have to come in a second beyond that: it may list the files of a program.
-	slowest = 32 << 10
-	// answerTimeout is how long a launcher may leave an answer unread.
+	// answerTimeout is how long a launcher may leave an answer unread, and a candidate a vote beyond the time for its bytes.
 	answerTimeout = 30 * time.Second
 )
-
-// patient returns a limit for what comes with so many bytes.
-func patient(limit time.Duration, bytes int) time.Duration {
-	return limit + time.Second*time.Duration(bytes/slowest)
-}
 
 // ErrLeave is the cancellation cause that makes Serve end at once and leave the jobs to its successor.
 var ErrLeave = errors.New("the jobs are left to the next daemon")
@@ -273,7 +267,7 @@ func (s *server) meet(ctx context.Context, raw *admit.Conn) {
 	if err != nil {
 		return
 	}
-	raw.SetDeadline(time.Now().Add(patient(handshakeTimeout, size)))
+	raw.SetDeadline(time.Now().Add(authority.Patient(handshakeTimeout, size)))
 	request, err := wire.NewReader(in).Read()
 	if err != nil {
 		return
@@ -305,7 +299,11 @@ func (s *server) meet(ctx context.Context, raw *admit.Conn) {
 }
 
 func answer(conn net.Conn, m wire.Message) bool {
-	conn.SetWriteDeadline(time.Now().Add(answerTimeout))
+	limit := answerTimeout
+	if v, ok := m.(*wire.Voted); ok {
+		limit = authority.Patient(limit, len(v.Value))
+	}
+	conn.SetWriteDeadline(time.Now().Add(limit))
 	err := wire.NewWriter(conn).Write(m)
 	conn.SetWriteDeadline(time.Time{})
 	if a, ok := conn.(*audited); ok {
