@@ -56,8 +56,13 @@ func (r RankStatus) CPUs(earlier RankStatus) float64 {
 // Ended reports whether the process of the rank has ended.
 func (r RankStatus) Ended() bool { return strings.HasPrefix(r.State, "ended ") }
 
+// protocol is the version of requests and answers. A client of another one may only send signals and wait.
+const protocol = 1
+
 // Request is a line from a client; the answer is a line too.
 type Request struct {
+	Protocol int `json:"protocol"` // set by send
+
 	Do     string `json:"do"`              // signal, state, output, why, drain or wait
 	After  int64  `json:"after,omitempty"` // number of the first line of output
 	Signal int    `json:"signal,omitempty"`
@@ -196,6 +201,8 @@ func (s *Server) serve(conn net.Conn) {
 			return
 		}
 		a.Code = s.code
+	} else if r.Protocol != protocol && r.Do != "signal" {
+		a.Error = "it is of another version of gorun than this command, which can only stop and follow the job"
 	} else if is, err := s.handler(s.ctx, r); err != nil {
 		a.Error = err.Error()
 	} else if a.Is, err = json.Marshal(is); err != nil {
@@ -283,13 +290,18 @@ func (j Job) ask(ctx context.Context, limit time.Duration, r Request, into any) 
 		return err
 	}
 	if err := json.Unmarshal(a.Is, into); err != nil {
-		return errors.New("the job's launcher is of another version of gorun, which can only be stopped and followed")
+		also := ""
+		if r.Do == "drain" && !r.Look {
+			also = "; it may have carried out the order"
+		}
+		return fmt.Errorf("the job's launcher is of another version of gorun, which can only be stopped and followed%s", also)
 	}
 	return nil
 }
 
 func (j Job) send(ctx context.Context, r Request) (answer, error) {
 	var a answer
+	r.Protocol = protocol
 	fail := func(err error) (answer, error) {
 		if ctx.Err() != nil {
 			err = context.Cause(ctx)

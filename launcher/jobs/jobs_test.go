@@ -97,6 +97,9 @@ func TestOtherVersion(t *testing.T) {
 	if _, err := j.Status(t.Context()); err == nil || !strings.HasPrefix(err.Error(), "the job's launcher is of another version of gorun") {
 		t.Error(err)
 	}
+	if _, err := j.Drain(t.Context(), "h", false, false); err == nil || !strings.HasSuffix(err.Error(), "; it may have carried out the order") {
+		t.Error(err)
+	}
 	must.Do(t, j.Signal(t.Context(), 15, "me@here"))
 }
 
@@ -156,6 +159,19 @@ func TestControl(t *testing.T) {
 	if err := j.Signal(t.Context(), 9, ""); err == nil || !strings.Contains(err.Error(), "not that one") {
 		t.Errorf("signal: %v", err)
 	}
+	for request, want := range map[string]string{ // of earlier clients
+		`{"do":"state"}`: "is of another version of gorun than this command, which can only stop and follow the job",
+		`{"do":"signal","signal":15,"by":"me@here"}`: `{"is":null,"code":0}`,
+	} {
+		conn, err := net.Dial("unix", socket)
+		must.Do(t, err)
+		io.WriteString(conn, request+"\n")
+		if got, err := io.ReadAll(conn); err != nil || !strings.Contains(string(got), want) {
+			t.Errorf("%s: %s, %v", request, got, err)
+		}
+		conn.Close()
+	}
+	<-signals
 	for _, bad := range []string{"{\n", "{\"do\":\"dance\"}\n", strings.Repeat("x", 10000), ""} {
 		conn, err := net.Dial("unix", socket)
 		must.Do(t, err)
