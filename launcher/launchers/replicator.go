@@ -318,7 +318,7 @@ func (r *Replicator) invite(ctx context.Context, name, addr string) bool {
 	r.mu.Lock()
 	next := r.holder.Next(name)
 	r.mu.Unlock()
-	answer, err := r.Client.Keep(ctx, addr, next)
+	answer, err := r.Client.Invite(ctx, addr, next)
 	if err != nil {
 		return false
 	}

@@ -65,6 +65,13 @@ func TestNoAnswer(t *testing.T) {
 	client.knownHostTimeout = time.Nanosecond // too short for any
 	try("nobody", l.Addr().String(), true)
 
+	usual := timing.ConnectTimeout
+	defer func() { timing.ConnectTimeout = usual }()
+	timing.ConnectTimeout = time.Nanosecond
+	if _, err := (Client{Key: key}).Invite(t.Context(), l.Addr().String(), &wire.Keep{}); !noAnswer(err) {
+		t.Errorf("a host that may be gone is waited for: %v", err)
+	}
+
 	s := &DaemonStream{}
 	first := time.Now()
 	expect := func(what string, away, silent time.Time) {

@@ -217,3 +217,9 @@ func (c Client) Keep(ctx context.Context, addr string, k *wire.Keep) (*wire.Kept
 	defer cancel()
 	return expect[*wire.Kept](c.ask(ctx, addr, k))
 }
+
+// Invite is Keep for a host that is no elector yet, one of many that may be gone.
+func (c Client) Invite(ctx context.Context, addr string, k *wire.Keep) (*wire.Kept, error) {
+	c.knownHostTimeout = timing.ConnectTimeout
+	return c.Keep(ctx, addr, k)
+}
