@@ -195,12 +195,17 @@ func (f Finding) Top() string {
 	return text
 }
 
-// Ranks names ranks: "rank 3", or "ranks 0-2,5".
+// Ranks names ranks: "rank 3", or "ranks 0-2,5", and not all of very many.
 func Ranks(numbers []int) string {
 	if len(numbers) == 1 {
 		return fmt.Sprintf("rank %d", numbers[0])
 	}
-	return "ranks " + Numbers(numbers)
+	const most = 16
+	text := Numbers(numbers)
+	if parts := strings.Split(text, ","); len(parts) > most {
+		text = fmt.Sprintf("%s,… (%d in all)", strings.Join(parts[:most], ","), len(numbers))
+	}
+	return "ranks " + text
 }
 
 // placed names ranks and their hosts: "ranks 0-2 on host1 and rank 5 on host2".

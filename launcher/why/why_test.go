@@ -200,6 +200,15 @@ func TestNumbers(t *testing.T) {
 			t.Errorf("%v: got %q, want %q", numbers, got, want)
 		}
 	}
+	var odd []int
+	for n := 1; n < 200; n += 2 {
+		odd = append(odd, n)
+	}
+	for want, ranks := range map[string][]int{"rank 1": odd[:1], "ranks 1,3": odd[:2], "ranks 1,3,5,7,9,11,13,15,17,19,21,23,25,27,29,31,… (100 in all)": odd} {
+		if got := why.Ranks(ranks); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
 }
 
 func TestMerge(t *testing.T) {
