@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -95,6 +96,33 @@ func TestContents(t *testing.T) {
 	}
 	if got := read(t, dir, "d/a") + read(t, dir, "d/b") + read(t, dir, "link") + read(t, dir, "d/result"); got != "onetwoonekept" {
 		t.Errorf("the tree is not mended: %q", got)
+	}
+}
+
+// TestMakers: of jobs that make one tree at the same time each is noted, and so are the latest of very many.
+func TestMakers(t *testing.T) {
+	s, tree := newStore(t), treeOf()
+	build := func(job string) {
+		if _, _, err := s.Build(tree, job); err != nil {
+			t.Error(err)
+		}
+	}
+	must.Do(t, s.Begin(tree))
+	build("")
+	var building sync.WaitGroup
+	for job := range 50 {
+		building.Go(func() { build(strconv.Itoa(100 + job)) })
+	}
+	building.Wait()
+	for job := range 50 {
+		if !s.Made(tree.Name(), strconv.Itoa(100+job)) {
+			t.Errorf("job %d is not noted", 100+job)
+		}
+	}
+	build(strings.Repeat("x", 4096))
+	build("last")
+	if info, err := os.Stat(filepath.Join(s.Dir(tree.Name()), makers)); err != nil || info.Size() > 4096 || !info.ModTime().Equal(cached.Sent) || !s.Made(tree.Name(), "last") {
+		t.Errorf("%+v, %v", info, err)
 	}
 }
 

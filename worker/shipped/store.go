@@ -207,8 +207,28 @@ func (s *Store) Build(t *wire.Tree, job string) (dir string, changed []string, e
 			changed = append(changed, filepath.Join(s.dir, name+aside))
 		}
 	}
-	before = append(before[max(0, len(before)-4096):], job+"\n"...) // the latest jobs
-	return dir, changed, errors.Join(s.write(path.Join(at, makers), before), s.Mark(treeName))
+	const most = 4096
+	note, lines := s.append, []byte(job+"\n")
+	if len(before) > most { // the latest jobs stay
+		note, lines = s.write, append(before[len(before)-most/2:], lines...)
+	} else if !whole {
+		lines = append(before, lines...)
+	}
+	return dir, changed, errors.Join(note(path.Join(at, makers), lines), s.Mark(treeName))
+}
+
+// append adds lines to a file of a tree, as others may do at the same time, on hosts that share a home.
+func (s *Store) append(name string, lines []byte) error {
+	f, err := s.root.OpenFile(name, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(lines)
+	err = errors.Join(err, f.Close())
+	if wrong := s.root.Chtimes(name, cached.Sent, cached.Sent); !errors.Is(wrong, fs.ErrNotExist) { // another job mends the tree
+		err = errors.Join(err, wrong)
+	}
+	return err
 }
 
 // Dir returns the path of a tree.
