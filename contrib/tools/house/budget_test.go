@@ -16,7 +16,7 @@ import (
 // budgets are the lines that each part of the tree may have. A limit is raised only in the commit that needs it, with the
 // reason, and lowered by whoever takes lines away. Moving lines to another part is no saving.
 var budgets = map[string]int{
-	"core Go":    94020, // goal: 83000; pip's settings without pip; programs and environments that hosts get; spares; stragglers
+	"core Go":    94080, // goal: 83000; pip's settings without pip; programs and environments that hosts get; spares; stragglers
 	"contrib Go": 11100, // goal: 9500; programs and environments for pods, and virtual machines with torch; 180 for provenance, notes and the signature of a release; ESXi hosts that are emptied
 	"Python":     21230, // goal: 19500; steps that are done again without a copy, samples that count once
 	"C":          10850, // goal: 9500; a mailbox for messages; Python stands on it: 2,600 lines of Python went
