@@ -48,7 +48,8 @@ func same(t *testing.T, path, text string) {
 	}
 }
 
-// TestRendered: the chart renders what testdata holds for the values beside it, and has no complaint of Helm's linter.
+// TestRendered: the chart renders what testdata holds for the values beside it, and has no complaint of Helm's linter. Its pods may do no
+// more than they have to.
 func TestRendered(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.values.yaml")
 	if err != nil || len(files) < 2 {
@@ -67,6 +68,12 @@ func TestRendered(t *testing.T) {
 		}
 		if !strings.Contains(notes, "kubectl exec -n default ") {
 			t.Errorf("%s: notes: %s", file, notes)
+		}
+		_, set, _ := strings.Cut(text, "\nkind: StatefulSet\n")
+		for _, guard := range []string{"runAsNonRoot: true", "readOnlyRootFilesystem: true", "allowPrivilegeEscalation: false", "automountServiceAccountToken: false"} {
+			if !strings.Contains(set, " "+guard+"\n") {
+				t.Errorf("%s: the pods of the StatefulSet lack %s", file, guard)
+			}
 		}
 		same(t, strings.Replace(file, ".values.", ".rendered.", 1), text)
 	}
