@@ -12,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/urfave/cli/v2"
 	"golang.org/x/sys/unix"
 
 	"gorun/launcher/failure"
@@ -61,21 +62,33 @@ func detachTo(ctx context.Context, o *jobFlags, programs []program) error {
 	if err != nil {
 		return fmt.Errorf("find working directory: %w", err)
 	}
-	env := plan.UserEnv(os.Environ(), true)
-	if o.envNone { // but what -x names
-		env = slices.Clone(programs[0].Env[len(programs[0].fromFile):])
-	}
-	for _, kv := range os.Environ() { // variables that stand for flags
-		if name, _, _ := strings.Cut(kv, "="); plan.Own(name) && !strings.HasPrefix(kv, "GORUN_CLUSTER") {
-			env = append(env, kv)
-		}
-	}
-	r := wire.Detach{Program: programName(programs), Args: os.Args, Env: env, Dir: dir, Variables: programs[0].fromFile}
+	r := wire.Detach{Program: programName(programs), Args: os.Args, Env: o.envElsewhere(os.Environ(), programs[0]), Dir: dir, Variables: programs[0].fromFile}
 	d, err := o.detachWith(ctx, client, addr, r, programs)
 	if err != nil {
 		return err
 	}
 	return reportDetached(o.out, d, fmt.Sprintf("%s/%d", d.Host, d.Job))
+}
+
+// envElsewhere returns what a launcher elsewhere gets of this environment.
+func (o *jobFlags) envElsewhere(environ []string, p program) []string {
+	env := plan.UserEnv(environ, true)
+	var ofFlags []string
+	if o.envNone { // but what -x names, and what stands for flags
+		env = slices.Clone(p.Env[len(p.fromFile):])
+		for _, f := range new(jobFlags).table() {
+			if info, ok := f.(cli.DocGenerationFlag); ok {
+				ofFlags = append(ofFlags, info.GetEnvVars()...)
+			}
+		}
+	}
+	for _, kv := range environ {
+		name, _, _ := strings.Cut(kv, "=")
+		if (plan.Own(name) || slices.Contains(ofFlags, name)) && !strings.HasPrefix(kv, "GORUN_CLUSTER") {
+			env = append(env, kv)
+		}
+	}
+	return env
 }
 
 // detachWith has a daemon run a launcher, and gives it the program and the environment that the job brings, since this machine may be

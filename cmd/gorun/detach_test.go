@@ -52,3 +52,14 @@ func TestWordsElsewhere(t *testing.T) {
 		}
 	}
 }
+
+// TestEnvElsewhere: with --env-none a launcher elsewhere gets the variables of -x, and those that stand for flags, but not those of a file,
+// which travel by themselves.
+func TestEnvElsewhere(t *testing.T) {
+	environ := []string{"SHELL=/bin/sh", "HOROVOD_START_TIMEOUT=9", "MPIEXEC_TIMEOUT=7", "GORUN_ENCRYPT=1", "GORUN_CLUSTER=here"}
+	o, p := new(jobFlags), program{fromFile: []string{"F=1"}}
+	o.envNone, p.Env = true, []string{"F=1", "A=2"}
+	if got, want := o.envElsewhere(environ, p), []string{"A=2", "HOROVOD_START_TIMEOUT=9", "MPIEXEC_TIMEOUT=7", "GORUN_ENCRYPT=1"}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+}

@@ -26,7 +26,7 @@ func (o *jobFlags) kubernetesTable() []cli.Flag {
 		&cli.BoolFlag{Name: "kubernetes", Destination: &o.kubernetes,
 			Usage: "run the job as a JobSet in Kubernetes, by gorun-kubernetes, and delete it when it has ended"},
 		&cli.StringFlag{Name: "image", Destination: &o.image,
-			Usage: "`IMAGE` of the pods, with gorun and the program in it"},
+			Usage: "`IMAGE` of the pods, with gorun in it, and the program unless --ship brings it"},
 		&cli.StringFlag{Name: "namespace", Destination: &o.namespace,
 			Usage: "`NAME` of the pods' namespace", DefaultText: "the context's"},
 		&cli.StringFlag{Name: "context", Destination: &o.kubeContext,
@@ -64,7 +64,7 @@ func checkKubernetes(o *jobFlags, programs []program) error {
 	case calledHorovodrun(os.Args):
 		return &usageError{errors.New("--kubernetes is a flag of gorun, not of horovodrun"), "gorun --kubernetes, with the same flags"}
 	case o.image == "":
-		return &usageError{errors.New("--kubernetes needs --image"), "--image IMAGE, with the program and gorun"}
+		return &usageError{errors.New("--kubernetes needs --image"), "--image IMAGE, with gorun in it, and the program unless --ship brings it"}
 	case !o.given(&o.np) || o.np < 1:
 		return &usageError{errors.New("--kubernetes needs -np"), "-np N, and --slots-per-host for the ranks of a pod"}
 	case o.given(&o.slotsPerHost) && o.slotsPerHost < 1:
