@@ -100,7 +100,8 @@ func inKubernetes(o *jobFlags, job program, flags []cli.Flag) error {
 	if o.given(&o.podTemplate) {
 		args = append(args, "-pod-template", o.podTemplate)
 	}
-	if o.ships() || o.python != "" {
+	brings := o.ships() || o.python != ""
+	if brings {
 		self, err := os.Executable()
 		if err != nil {
 			return fmt.Errorf("find this binary: %w", err)
@@ -118,8 +119,10 @@ func inKubernetes(o *jobFlags, job program, flags []cli.Flag) error {
 		}
 		defer variables.Close()
 		args = append(args, "-variables", strconv.Itoa(int(variables.Fd())))
-		for _, name := range names {
-			words = append(words, "-x", name)
+		if !brings { // such a job has them in a file
+			for _, name := range names {
+				words = append(words, "-x", name)
+			}
 		}
 	}
 	args = append(append(append(args, "--"), words...), o.args...)

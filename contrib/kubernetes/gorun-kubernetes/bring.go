@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
+	"net/url"
 	"os"
 	"os/exec"
 	"slices"
@@ -24,7 +26,7 @@ import (
 const (
 	// daemonPort is where a worker's daemon listens, as in jobset.yaml.
 	daemonPort = "7575"
-	// bringLimit is how long the launcher's pod waits for the job: its files may take a while.
+	// bringLimit is how long the launcher's pod waits for the job once there are workers: its files may take a while.
 	bringLimit = time.Hour
 )
 
@@ -40,50 +42,115 @@ func (s *seen) worker() *core.Pod {
 	return nil
 }
 
-// bring submits the job to a worker, once.
+// survives reports whether a job goes on without the worker that its launcher runs on.
+func (j *job) survives() bool { return j.least < j.most && j.pods(j.most) > 2 }
+
+// bring submits the job to a worker.
 func (r *runner) bring(ctx context.Context, worker *core.Pod) {
 	brought := make(chan struct{})
-	r.at, r.brought = worker.Name, brought
+	r.at, r.brought = worker.UID, brought
 	go func() {
 		defer close(brought)
-		r.code, r.unable = r.gorun(ctx, nil, append([]string{"--detach", "--env-none", "--connect-retry=" + r.job.patience()}, r.job.words...), r.note)
+		r.code, r.unable = r.submit(ctx, worker.Name)
 	}()
 }
 
-// takeBack stops the job unless it has ended: its workers would wait for it.
+// submit has gorun bring the job to a worker. Its variables are for the ranks, not for gorun, uv and pip on this machine: a file has them.
+func (r *runner) submit(ctx context.Context, worker string) (code int, err error) {
+	text, words, env := r.job.variablesFile()
+	words = append([]string{"--detach", "--env-none", "--connect-retry=" + r.job.patience()}, words...)
+	if text != "" {
+		file, err := private(text)
+		if err != nil {
+			return 0, fmt.Errorf("keep the variables of the job: %w", err)
+		}
+		defer os.Remove(file)
+		words = append(words, "--env-file="+file)
+	}
+	return r.gorun(ctx, worker, nil, append(words, r.job.words...), env, r.note)
+}
+
+// variablesFile returns the job's variables as a file for --env-file. Those that it cannot have are named in the words of gorun, and are in
+// its environment. gorun translates PYTHONPATH for the ranks only if it is a word itself.
+func (j *job) variablesFile() (text string, words, env []string) {
+	for _, name := range slices.Sorted(maps.Keys(j.variables)) {
+		switch value := j.variables[name]; {
+		case strings.ContainsAny(name, ".-") || strings.ContainsAny(value, "\r\n"):
+			words, env = append(words, "-x", name), append(env, name+"="+value)
+		case name == "PYTHONPATH":
+			words = append(words, "-x", name+"="+value)
+		default:
+			text += name + `="` + value + "\"\n"
+		}
+	}
+	return text, words, env
+}
+
+// private makes a file that only this user reads.
+func private(text string) (name string, err error) {
+	file, err := os.CreateTemp("", "gorun-")
+	if err != nil {
+		return "", err
+	}
+	_, err = file.WriteString(text)
+	if err = errors.Join(err, file.Close()); err != nil {
+		os.Remove(file.Name())
+	}
+	return file.Name(), err
+}
+
+// takeBack stops the job unless it has ended: its workers would wait for it. Those that are being deleted still answer.
 func (r *runner) takeBack(ctx context.Context) {
-	<-r.brought
 	select {
-	case <-r.follower:
-	default:
-		r.gorun(ctx, []string{"stop"}, nil, func(string, ...any) {})
+	case <-r.brought:
+	case <-ctx.Done():
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, goneLimit)
+	defer cancel()
+	var pods core.PodList
+	if r.over || r.list(ctx, podPath, url.Values{"labelSelector": {setLabel + "=" + r.job.name}}, &pods) != nil {
+		return
+	}
+	s := seen{pods: pods.Items}
+	worker := s.worker()
+	for i := range s.pods {
+		if p := &s.pods[i]; worker == nil && p.Labels[partLabel] == workerPart && started(p) && ended(p) == nil {
+			worker = p
+		}
+	}
+	if worker != nil {
+		r.gorun(ctx, worker.Name, []string{"stop"}, nil, nil, func(string, ...any) {})
 	}
 }
 
-// gorun runs a command of gorun with the daemon of the worker that the job was submitted to, and returns its exit status.
-func (r *runner) gorun(ctx context.Context, command, words []string, note func(format string, args ...any)) (code int, err error) {
+// unreached is an error of a port that is to be forwarded. Nothing was submitted then.
+type unreached struct{ error }
+
+func (u unreached) Unwrap() error { return u.error }
+
+// gorun runs a command of gorun with the daemon of a worker, and returns its exit status.
+func (r *runner) gorun(ctx context.Context, worker string, command, words, env []string, note func(format string, args ...any)) (code int, err error) {
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	port, err := r.forward(ctx)
+	port, ended, err := r.forward(ctx, worker)
+	defer func() {
+		cancel()
+		if ended != nil {
+			<-ended
+		}
+	}()
 	if err != nil {
-		return 0, &failure{fmt.Errorf("forward a port to pod %s: %w", r.at, err), "contrib/kubernetes/role.yaml has the permissions that it takes"}
+		return 0, &failure{unreached{fmt.Errorf("forward a port to pod %s: %w", worker, err)}, "contrib/kubernetes/role.yaml has the permissions that it takes"}
 	}
-	key, err := os.CreateTemp("", "gorun-key-")
-	if err == nil {
-		defer os.Remove(key.Name())
-		_, err = key.WriteString(r.job.key)
-		err = errors.Join(err, key.Close())
-	}
+	key, err := private(r.job.key)
 	if err != nil {
 		return 0, fmt.Errorf("keep the key of the job: %w", err)
 	}
+	defer os.Remove(key)
 	address := fmt.Sprintf("127.0.0.1:%d", port)
-	cmd := exec.CommandContext(ctx, r.job.gorun, slices.Concat(command, []string{"--cluster=" + address, "--cluster-key-file=" + key.Name()}, words)...)
+	cmd := exec.CommandContext(ctx, r.job.gorun, slices.Concat(command, []string{"--cluster=" + address, "--cluster-key-file=" + key}, words)...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
-	cmd.Env = os.Environ()
-	for name, value := range r.job.variables {
-		cmd.Env = append(cmd.Env, name+"="+value)
-	}
+	cmd.Env = append(os.Environ(), env...)
 	said, err := cmd.StderrPipe()
 	if err == nil {
 		err = cmd.Start()
@@ -93,7 +160,7 @@ func (r *runner) gorun(ctx context.Context, command, words []string, note func(f
 	}
 	for lines := bufio.NewScanner(said); lines.Scan(); {
 		if line := lines.Text(); !strings.HasPrefix(line, "gorun: job ") { // how it would be reached in a cluster
-			note("%s", strings.ReplaceAll(line, address, r.at))
+			note("%s", strings.ReplaceAll(line, address, worker))
 		}
 	}
 	io.Copy(io.Discard, said)
@@ -104,28 +171,33 @@ func (r *runner) gorun(ctx context.Context, command, words []string, note func(f
 	return 0, err
 }
 
-// forward has a port of this machine lead to the worker's daemon until ctx ends. The daemon and who comes show each other the key.
-func (r *runner) forward(ctx context.Context) (port uint16, err error) {
-	at := r.base.JoinPath("api/v1/namespaces", r.namespace, "pods", r.at, "portforward")
+// forward has a port of this machine lead to a worker's daemon until ctx ends, and then ended gets why. The daemon and who comes show each
+// other the key.
+func (r *runner) forward(ctx context.Context, worker string) (port uint16, ended <-chan error, err error) {
+	at := r.base.JoinPath("api/v1/namespaces", r.namespace, "pods", worker, "portforward")
 	transport, upgrader, err := spdy.RoundTripperFor(r.config)
 	if err != nil {
-		return 0, err
+		return 0, nil, err
 	}
 	dialer := spdy.NewDialer(upgrader, &http.Client{Transport: transport}, http.MethodPost, at)
 	ready, failed := make(chan struct{}), make(chan error, 1)
 	forwarder, err := portforward.NewOnAddresses(dialer, []string{"127.0.0.1"}, []string{"0:" + daemonPort}, ctx.Done(), ready, nil, nil)
 	if err != nil {
-		return 0, err
+		return 0, nil, err
 	}
 	go func() { failed <- forwarder.ForwardPorts() }()
 	select {
 	case <-ready:
 	case err := <-failed:
-		return 0, errors.Join(err, ctx.Err())
+		return 0, nil, errors.Join(err, ctx.Err())
+	case <-ctx.Done(): // the library cannot be told to dial no longer; nobody waits for it
+		return 0, nil, ctx.Err()
+	case <-time.After(callLimit):
+		return 0, nil, errors.New("no answer of the API server")
 	}
 	ports, err := forwarder.GetPorts()
 	if err != nil {
-		return 0, err
+		return 0, failed, err
 	}
-	return ports[0].Local, nil
+	return ports[0].Local, failed, nil
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -15,6 +16,7 @@ import (
 	"time"
 
 	core "k8s.io/api/core/v1"
+	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/kubelet/pkg/cri/streaming/portforward"
@@ -35,7 +37,7 @@ func (p pods) PortForward(_ context.Context, _ string, _ types.UID, port int32, 
 	return err
 }
 
-// TestGorunOfAWorker: gorun reaches the daemon of a worker through the API server, with the key of the job in a file, and what it says names
+// TestGorunOfAWorker: gorun reaches the daemon of a worker through the API server, with its key and variables in files, and what it says names
 // the worker. Its status comes back, and that a user may not forward ports is said.
 func TestGorunOfAWorker(t *testing.T) {
 	daemon, err := net.Listen("tcp", "127.0.0.1:0")
@@ -67,10 +69,14 @@ func TestGorunOfAWorker(t *testing.T) {
 	gorun := filepath.Join(t.TempDir(), "gorun")
 	script := `#!/usr/bin/env python3
 import os, socket, sys
+if sys.argv[1] != "stop":
+    sys.argv[1:1] = ["bring"]
+    sys.argv[6] = repr(open(sys.argv[7].split("=")[1]).read()) + oct(os.stat(sys.argv[7].split("=")[1]).st_mode & 0o777)
+    del sys.argv[7]
 cluster, key = sys.argv[2].split("=")[1], sys.argv[3].split("=")[1]
 host, port = cluster.split(":")
 said = socket.create_connection((host, int(port))).makefile().read()
-print("gorun:", cluster, "gets", said, open(key).read(), oct(os.stat(key).st_mode & 0o777), sys.argv[1], sys.argv[4:], os.environ["TOKEN"], file=sys.stderr)
+print("gorun:", cluster, "gets", said, open(key).read(), oct(os.stat(key).st_mode & 0o777), sys.argv[1], sys.argv[4:], "TOKEN" in os.environ, file=sys.stderr)
 print("gorun: job 1 runs", file=sys.stderr)
 sys.exit(7)
 `
@@ -79,20 +85,82 @@ sys.exit(7)
 	}
 	base, _ := url.Parse(api.URL)
 	t.Setenv("TMPDIR", t.TempDir())
-	r := runner{client: &client{base: base, namespace: "ml", config: &rest.Config{Host: api.URL}}, at: "train-worker-0",
-		job: &job{gorun: gorun, key: "secret", variables: map[string]string{"TOKEN": "hush"}}}
+	r := runner{client: &client{base: base, namespace: "ml", config: &rest.Config{Host: api.URL}},
+		job: &job{gorun: gorun, key: "secret", words: []string{"true"}, variables: map[string]string{"TOKEN": `"hush" `}}}
 	var said []string
-	note := func(format string, args ...any) { said = append(said, fmt.Sprintf(format, args...)) }
-	code, err := r.gorun(t.Context(), []string{"stop"}, []string{"now"}, note)
-	if want := "gorun: train-worker-0 gets port 7575: the daemon secret 0o600 stop ['now'] hush"; code != 7 || err != nil || strings.Join(said, "\n") != want {
-		t.Errorf("%d, %v, %q", code, err, said)
+	r.note = func(format string, args ...any) { said = append(said, fmt.Sprintf(format, args...)) }
+	for _, tt := range []struct {
+		run  func() (int, error)
+		want string
+	}{
+		{func() (int, error) {
+			return r.gorun(t.Context(), "train-worker-0", []string{"stop"}, []string{"now"}, nil, r.note)
+		}, `stop ['now'] False`},
+		{func() (int, error) { return r.submit(t.Context(), "train-worker-0") }, `bring ['--detach', '--env-none', '\'TOKEN=""hush" "\\n\'0o600', 'true'] False`},
+	} {
+		said = nil
+		code, err := tt.run()
+		if want := "gorun: train-worker-0 gets port 7575: the daemon secret 0o600 " + tt.want; code != 7 || err != nil || strings.Join(said, "\n") != want {
+			t.Errorf("%d, %v, %q, want %s", code, err, said, want)
+		}
 	}
 	if left, _ := os.ReadDir(os.Getenv("TMPDIR")); len(left) > 0 {
 		t.Errorf("left %v", left)
 	}
-	r.at = "other"
-	if _, err := r.gorun(t.Context(), nil, nil, note); err == nil || !strings.Contains(err.Error(), "forward a port to pod other: ") {
+	if _, err := r.submit(t.Context(), "other"); err == nil || !strings.Contains(err.Error(), "forward a port to pod other: ") {
 		t.Errorf("a pod that may not be reached: %v", err)
+	} else if r.unable, r.limit = err, time.Now().Add(time.Minute); r.mayRetry() {
+		t.Error("what is forbidden is tried again")
+	}
+}
+
+// TestForwardGivenUp: Ctrl-C ends a dial that gets no answer, and the job may be brought to another worker.
+func TestForwardGivenUp(t *testing.T) {
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	base, _ := url.Parse("http://" + silent.Addr().String())
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	r := runner{client: &client{base: base, config: &rest.Config{Host: base.String()}}, job: &job{}, limit: time.Now().Add(time.Minute)}
+	if _, r.unable = r.submit(ctx, "w"); !errors.Is(r.unable, context.DeadlineExceeded) || !r.mayRetry() {
+		t.Errorf("%v", r.unable)
+	}
+	if r.limit = time.Now(); r.mayRetry() {
+		t.Error("tried for ever")
+	}
+}
+
+// TestBroughtAgain: a job is brought again if its worker is gone and the launcher's pod was taken away, unless it goes on by other workers.
+func TestBroughtAgain(t *testing.T) {
+	ready := core.Pod{ObjectMeta: meta.ObjectMeta{UID: "b", Labels: map[string]string{partLabel: workerPart}}}
+	ready.Status.Conditions = []core.PodCondition{{Type: core.PodReady, Status: core.ConditionTrue}}
+	first := ready
+	first.UID = "a"
+	for _, tt := range []struct {
+		least int
+		taken bool
+		pods  []core.Pod
+		want  bool
+	}{
+		{3, true, []core.Pod{ready}, true}, {3, false, []core.Pod{ready}, false}, {3, true, []core.Pod{ready, first}, false},
+		{1, true, []core.Pod{ready}, false}, {1, true, nil, true},
+	} {
+		r := runner{job: &job{ranks: 3, most: 3, slots: 1, least: tt.least}, at: "a", taken: tt.taken}
+		if r.gone(&seen{pods: tt.pods}) != tt.want {
+			t.Errorf("%+v", tt)
+		}
+	}
+}
+
+// TestVariablesFile: a file has what it can have; the rest is named.
+func TestVariablesFile(t *testing.T) {
+	j := job{variables: map[string]string{"A": "1", "B.c": "2", "KEY": "a\nb", "PYTHONPATH": "lib"}}
+	text, words, env := j.variablesFile()
+	if text != "A=\"1\"\n" || strings.Join(words, " ") != "-x B.c -x KEY -x PYTHONPATH=lib" || strings.Join(env, " ") != "B.c=2 KEY=a\nb" {
+		t.Errorf("%q, %q, %q", text, words, env)
 	}
 }
 

@@ -48,7 +48,7 @@ func (j *job) launcher(spec *batch.JobSpec) {
 	c := &spec.Template.Spec.Containers[0]
 	c.Args = slices.DeleteFunc(c.Args, func(arg string) bool { return !strings.HasPrefix(arg, "--cluster") })
 	if j.gorun != "" {
-		c.Args = slices.Concat([]string{"attach"}, c.Args, []string{"--wait=" + bringLimit.String()})
+		c.Args = slices.Concat([]string{"attach"}, c.Args, []string{"--wait=" + (j.wait + bringLimit).String()})
 	} else {
 		c.Args = append(c.Args, "--connect-retry="+j.patience())
 		for _, word := range j.words {

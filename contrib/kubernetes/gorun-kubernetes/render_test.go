@@ -127,7 +127,7 @@ func TestBring(t *testing.T) {
 	q := parsed(t, "-image", "i", "-ranks", "1", "-bring", "/bin/gorun", "--", "--ship", "python3", "train.py")
 	q.variables = map[string]string{"TOKEN": "hush"}
 	_, launcher, _ := parts(t, q)
-	if c := launcher.Containers[0]; !slices.Equal(c.Args, []string{"attach", "--cluster=$(JOBSET)", "--cluster-key-file=/etc/gorun/key", "--wait=1h0m0s"}) || c.EnvFrom != nil {
+	if c := launcher.Containers[0]; !slices.Equal(c.Args, []string{"attach", "--cluster=$(JOBSET)", "--cluster-key-file=/etc/gorun/key", "--wait=1h10m0s"}) || c.EnvFrom != nil {
 		t.Errorf("the launcher's pod runs %q with %+v", c.Args, c.EnvFrom)
 	}
 	var out bytes.Buffer

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -55,10 +56,13 @@ type runner struct {
 	// copied, and nil while none is. unread is then why a part of the log is missing.
 	followed core.Pod
 
-	at       string        // the worker that the job was brought to, "" before
-	brought  chan struct{} // closed once that has ended, with these results
-	code     int
-	unable   error
+	at      types.UID     // the worker that the job was brought to, "" before
+	brought chan struct{} // closed once that has ended, with these results
+	code    int
+	unable  error
+	taken   bool // the launcher's pod was taken away
+	over    bool // the job has ended by itself
+
 	follower chan struct{}
 	unread   error
 }
@@ -76,14 +80,16 @@ func (r *runner) run(ctx, hurry context.Context) (code int, err error) {
 	r.said, r.limit = map[string]bool{}, time.Now().Add(r.job.wait)
 	following, stop := context.WithCancel(hurry)
 	defer stop()
+	ctx, end := context.WithCancel(ctx)
 	code, err = r.watch(ctx, following, uid)
+	end() // also of what still brings the job
 	r.clear(hurry, uid)
 	return code, err
 }
 
 // clear deletes the JobSet. If it cannot, it shows how to do so. Workers would wait for a job that they host.
 func (r *runner) clear(ctx context.Context, uid string) {
-	if r.at != "" {
+	if r.brought != nil {
 		r.takeBack(ctx)
 	}
 	if err := r.remove(ctx, uid); err != nil {
@@ -184,6 +190,9 @@ func (r *runner) watch(ctx, following context.Context, uid string) (code int, er
 			if p := s.launcher(); r.follower == nil && started(p) && p.UID != r.followed.UID {
 				r.attend(following, p)
 			}
+			if brought == nil && r.gone(s) {
+				r.at, r.brought, r.taken = "", nil, false
+			}
 			if w := s.worker(); r.job.gorun != "" && r.at == "" && w != nil {
 				r.bring(ctx, w)
 				brought = r.brought
@@ -196,16 +205,33 @@ func (r *runner) watch(ctx, following context.Context, uid string) (code int, er
 		case <-ctx.Done():
 			return 0, ctx.Err()
 		case <-brought:
-			if brought = nil; r.unable != nil || r.code != 0 {
+			brought = nil
+			if r.mayRetry() {
+				r.once(fmt.Sprintf("gorun: warning: %v; trying again", r.unable))
+				r.at, r.brought = "", nil
+			} else if r.unable != nil || r.code != 0 {
 				return r.code, r.unable
 			}
 		case <-r.follower:
-			if code, over, err := r.outcome(ctx); over || err != nil {
+			if code, r.over, err = r.outcome(ctx); r.over || err != nil {
 				return code, err
 			}
 		case <-tick.C:
 		}
 	}
+}
+
+// gone reports whether the job went with its worker, so that it is to be brought again. The launcher's pod tells how a job ended unless it
+// was taken away too.
+func (r *runner) gone(s *seen) bool {
+	return r.at != "" && r.taken && (!r.job.survives() || s.worker() == nil) &&
+		!slices.ContainsFunc(s.pods, func(p core.Pod) bool { return p.UID == r.at })
+}
+
+// mayRetry reports whether the job did not reach its worker, and still may.
+func (r *runner) mayRetry() bool {
+	_, early := errors.AsType[unreached](r.unable)
+	return early && !strings.Contains(r.unable.Error(), "forbidden") && time.Now().Before(r.limit)
 }
 
 // look asks for the state of the JobSet, its pods, and what hinders its Jobs.
@@ -313,6 +339,7 @@ func (r *runner) outcome(ctx context.Context) (code int, over bool, err error) {
 		return int(t.ExitCode), true, nil
 	}
 	r.note("gorun: warning: the launcher's pod %s was taken away", r.followed.Name) // a later look shows what follows
+	r.taken = true
 	r.follower, r.complete, r.ran, r.limit = nil, false, 0, time.Now().Add(r.job.wait)
 	return 0, false, nil
 }
