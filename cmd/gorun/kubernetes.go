@@ -64,7 +64,7 @@ func checkKubernetes(o *jobFlags, programs []program) error {
 	case calledHorovodrun(os.Args):
 		return &usageError{errors.New("--kubernetes is a flag of gorun, not of horovodrun"), "gorun --kubernetes, with the same flags"}
 	case o.image == "":
-		return &usageError{errors.New("--kubernetes needs --image"), "--image IMAGE, with gorun in it, and the program unless --ship brings it"}
+		return &usageError{errors.New("--kubernetes needs --image"), "--image IMAGE, which has gorun, and the program unless --ship brings it"}
 	case !o.given(&o.np) || o.np < 1:
 		return &usageError{errors.New("--kubernetes needs -np"), "-np N, and --slots-per-host for the ranks of a pod"}
 	case o.given(&o.slotsPerHost) && o.slotsPerHost < 1:
