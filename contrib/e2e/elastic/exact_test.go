@@ -18,7 +18,7 @@ import (
 	"gorun/contrib/lab"
 )
 
-var evacuations = flag.Int("evacuations", 4, "how many hosts TestEvacuations drains")
+var evacuations = flag.Int("evacuations", 3, "how many hosts TestEvacuations drains")
 
 var stepFaults = flag.Int("step-faults", 4, "how many faults TestNoStepLost has")
 
