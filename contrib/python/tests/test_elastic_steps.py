@@ -157,6 +157,16 @@ def run(processes, until, at=lambda rank, step, moment: None, **how):
     return run_ranks(len(processes), body)
 
 
+def third_dies(of, moment):
+    """Return a function that has the third rank die at a moment of a step."""
+
+    def at(rank, step, now):
+        if (rank, step, now) == (2, of, moment):
+            raise Died
+
+    return at
+
+
 class StepsTest(unittest.TestCase):
     def ended(self, processes, steps, note=""):
         """Check that every process has done each step once."""
@@ -303,11 +313,7 @@ class StepsTest(unittest.TestCase):
         """The update of a step that is repeated is left out, and not the next one if that step is dropped."""
         processes = [Process(ddp=True) for _ in range(3)]
 
-        def at(rank, step, now):
-            if step == 9 and rank == 2 and now == "applied":
-                raise Died
-
-        run(processes, 12, at)
+        run(processes, 12, third_dies(9, "applied"))
 
         def body(rank):
             process, state = processes[rank], processes[rank].state
@@ -327,11 +333,7 @@ class StepsTest(unittest.TestCase):
         """DDP has been made, which writes the weights that they have, or a commit comes first."""
         processes = [Process(ddp=True) for _ in range(3)]
 
-        def at(rank, step, now):
-            if step == 9 and rank == 2 and now == "forward":
-                raise Died
-
-        run(processes, 12, at)
+        run(processes, 12, third_dies(9, "forward"))
 
         def body(rank):
             state = processes[rank].state
