@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"gorun/contrib/must"
 )
 
@@ -42,5 +44,26 @@ func TestPathProbe(t *testing.T) {
 	conn.Close()
 	if w := p.state(); w != (pathState{}) {
 		t.Errorf("a connection that is closed: %+v", w)
+	}
+}
+
+// TestPathOf: what the kernel tells of a connection, in the states in which it carries nothing.
+func TestPathOf(t *testing.T) {
+	const mss, open = 8948, 63488
+	for name, tc := range map[string]struct {
+		info           unix.TCPInfo
+		answers, again bool
+	}{
+		"all was answered":               {unix.TCPInfo{Snd_mss: mss, Snd_wnd: open}, true, false},
+		"data is under way":              {unix.TCPInfo{Snd_mss: mss, Snd_wnd: open, Unacked: 3}, false, false},
+		"it was sent again":              {unix.TCPInfo{Snd_mss: mss, Snd_wnd: open, Unacked: 3, Retransmits: 2}, false, true},
+		"the peer does not read":         {unix.TCPInfo{Snd_mss: mss, Notsent_bytes: 5000, Probes: 1}, true, false},
+		"nor does its kernel answer":     {unix.TCPInfo{Snd_mss: mss, Notsent_bytes: 5000, Probes: 3}, false, false},
+		"this host drops what it sends":  {unix.TCPInfo{Snd_mss: mss, Snd_wnd: open, Notsent_bytes: 313180}, false, true},
+		"an older kernel, which may too": {unix.TCPInfo{Snd_mss: mss, Notsent_bytes: 313180}, true, false},
+	} {
+		if got := pathOf(&tc.info); got.answers != tc.answers || got.again != tc.again {
+			t.Errorf("%s: %+v", name, got)
+		}
 	}
 }

@@ -148,8 +148,14 @@ func (p *pathProbe) state() (w pathState) {
 	if err := p.raw.Control(p.ask); err != nil || p.err != 0 {
 		return w
 	}
-	// A peer that does not read keeps its window shut; its kernel answers window probes.
-	i := &p.info
-	return pathState{delivered: i.Bytes_acked, answers: i.Unacked == 0 && i.Probes <= 2,
-		again: i.Retransmits > 0, packet: int(i.Pmtu)}
+	return pathOf(&p.info)
+}
+
+// pathOf tells whether the peer's kernel answers. A peer that does not read keeps its window shut; its kernel answers
+// window probes. If the window is open and yet nothing is in flight, this host could not send: its own interface or
+// queue drops the packet, and the kernel tries again every half a second without counting it as a retransmission.
+func pathOf(i *unix.TCPInfo) pathState {
+	dropped := i.Unacked == 0 && i.Notsent_bytes > 0 && i.Snd_wnd >= i.Snd_mss // since Linux 5.4; Snd_wnd is 0 before
+	return pathState{delivered: i.Bytes_acked, answers: i.Unacked == 0 && i.Probes <= 2 && !dropped,
+		again: i.Retransmits > 0 || dropped, packet: int(i.Pmtu)}
 }
