@@ -181,6 +181,11 @@ func find(ctx context.Context, client standing.Client, addr, id string, running 
 	if err != nil {
 		return Entry{}, err
 	}
+	for i, m := range known.Members {
+		if m.Host == known.Host { // its own address may be one without a way from here, as those of pods are behind a forwarded port
+			known.Members[i].Addr = addr
+		}
+	}
 	all, silent := reachable(ctx, client, known.Members)
 	e, err := choose(all, id, running)
 	e.members = known.Members

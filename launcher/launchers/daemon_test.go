@@ -60,6 +60,12 @@ func (disk) QuorumBack(authority.State) error { return nil }
 // failover is its standing.Launchers too, if it can be.
 func startDaemon(t *testing.T, key standing.Key, name string, failover standing.Failover, join ...string) (addr, gossip string) {
 	t.Helper()
+	return startDaemonAs(t, key, name, "127.0.0.1", failover, join...)
+}
+
+// startDaemonAs starts a daemon that others reach at an address.
+func startDaemonAs(t *testing.T, key standing.Key, name, address string, failover standing.Failover, join ...string) (addr, gossip string) {
+	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	must.Do(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -67,7 +73,7 @@ func startDaemon(t *testing.T, key standing.Key, name string, failover standing.
 	launchers, _ := failover.(standing.Launchers)
 	go func() {
 		ended <- standing.Serve(ctx, nil, standing.Config{
-			Key: key, Name: name, Version: testVersion, Slots: 1, Listener: l, Bind: "127.0.0.1", Address: "127.0.0.1", Join: join,
+			Key: key, Name: name, Version: testVersion, Slots: 1, Listener: l, Bind: "127.0.0.1", Address: address, Join: join,
 			Failover: failover, Launchers: launchers, Log: slog.New(slog.DiscardHandler),
 			Command: func() *exec.Cmd { return exec.Command("cat") },
 			Ready:   func(gossip string) { ready <- gossip },

@@ -118,6 +118,21 @@ func TestLauncherOutOfReach(t *testing.T) {
 	}
 }
 
+// TestForwardedPort: a client that has no way to the daemon's own address, only a port that leads to it, finds the jobs of that host.
+func TestForwardedPort(t *testing.T) {
+	key := testKey(t)
+	h := hostAt(t.TempDir(), "a")
+	addr, _ := startDaemonAs(t, key, "a", "127.0.0.2", h) // where nobody listens
+	store, err := h.store()
+	must.Do(t, err)
+	_, lock, err := store.Create(jobs.Record{Program: "train.py", Ranks: 1, Hosts: []string{"a"}})
+	must.Do(t, err)
+	defer lock.Close()
+	if job, err := jobs.FindInCluster(t.Context(), standing.Client{Key: key, Version: testVersion}, addr, "", true); err != nil || job.Label != "a/1" {
+		t.Errorf("found is %q: %v", job.Label, err)
+	}
+}
+
 // TestNameIsNotGivenAgain: a host whose records are gone begins no job under the name of one that another host has taken
 // over, or keeps.
 func TestNameIsNotGivenAgain(t *testing.T) {

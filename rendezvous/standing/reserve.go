@@ -175,7 +175,7 @@ func (s *server) listing(here bool) wire.Message {
 	if s.queueAddr != "" && !here {
 		return &wire.Elsewhere{Addr: s.queueAddr}
 	}
-	out := &wire.Jobs{Members: slices.Clone(s.queue.hosts)}
+	out := &wire.Jobs{Host: s.cfg.Name, Members: slices.Clone(s.queue.hosts)}
 	promised := s.queue.promised()
 	for i, m := range out.Members {
 		out.Members[i].Used = max(m.Used, promised[m.Host])

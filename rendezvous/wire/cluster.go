@@ -143,6 +143,7 @@ type AskJobs struct {
 
 // Jobs lists the hosts and jobs of a cluster.
 type Jobs struct {
+	Host    string        `msgpack:"host"` // that answers
 	Members []MemberState `msgpack:"members"`
 	Jobs    []JobState    `msgpack:"jobs"` // in the order of their requests
 }

@@ -81,7 +81,7 @@ var messages = []wire.Message{
 	&wire.AskUsage{},
 	&wire.Usage{Ranks: []wire.RankUsage{{Rank: 1, CPUMS: 2, RSS: 3, Processes: 4, State: "runs", Arena: 5}}, Open: 6, Results: 7,
 		Each: []wire.LinkUsage{{Peer: 1, Links: wire.Links{SentBytes: 8}, Queued: 9}}, Ops: []wire.OperationUsage{{Kind: "barrier", Ended: 1}}},
-	&wire.Jobs{Members: []wire.MemberState{{Host: "a", Addr: "10.0.0.1:7575", Slots: 4, Used: 1, Draining: true, Version: "v"}},
+	&wire.Jobs{Host: "a", Members: []wire.MemberState{{Host: "a", Addr: "10.0.0.1:7575", Slots: 4, Used: 1, Draining: true, Version: "v"}},
 		Jobs: []wire.JobState{{User: "u", Program: "p", Ranks: 2, Shares: []wire.Share{{Host: "a", Slots: 2}}, Seconds: 3}}},
 }
 

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Builds etcd and the parts of Kubernetes that make test-kubernetes starts, those that DIR lacks: ready.sh DIR
+# Builds etcd and the parts of Kubernetes that make test-kubernetes starts, and gets uv, those that DIR lacks: ready.sh DIR
 set -eu
 cd "$(dirname "$0")"
 mkdir -p "$1"
@@ -9,6 +9,7 @@ build() { # NAME PACKAGE
 }
 
 to=$1
+[ -e "$to/uv" ] || python3 -m pip install --quiet --no-deps --require-hashes --target "$to/uv" -r ../../../launcher/pyenv/uv.txt
 build etcd go.etcd.io/etcd/server/v3
 for part in kube-apiserver kube-controller-manager kube-scheduler; do build $part k8s.io/kubernetes/cmd/$part; done
 # Each of these is built as its own module pins it; apply_test.go names the same versions.

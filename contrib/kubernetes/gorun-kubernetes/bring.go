@@ -112,15 +112,16 @@ func (r *runner) takeBack(ctx context.Context) {
 	if r.over || r.list(ctx, podPath, url.Values{"labelSelector": {setLabel + "=" + r.job.name}}, &pods) != nil {
 		return
 	}
-	s := seen{pods: pods.Items}
-	worker := s.worker()
-	for i := range s.pods {
-		if p := &s.pods[i]; worker == nil && p.Labels[partLabel] == workerPart && started(p) && ended(p) == nil {
-			worker = p
+	// From here a worker answers for itself alone. The job's launcher is where the job was brought to, unless another one carries it on.
+	at := slices.IndexFunc(pods.Items, func(p core.Pod) bool { return p.UID == r.at })
+	for i := range pods.Items {
+		p := &pods.Items[(max(at, 0)+i)%len(pods.Items)]
+		if p.Labels[partLabel] != workerPart || !started(p) || ended(p) != nil {
+			continue
 		}
-	}
-	if worker != nil {
-		r.gorun(ctx, worker.Name, []string{"stop"}, nil, nil, func(string, ...any) {})
+		if code, err := r.gorun(ctx, p.Name, []string{"stop"}, nil, nil, func(string, ...any) {}); err == nil && code == 0 || ctx.Err() != nil {
+			return
+		}
 	}
 }
 

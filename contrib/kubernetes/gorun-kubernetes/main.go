@@ -24,6 +24,7 @@ import (
 	"time"
 
 	core "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/runtime"
 	exact "sigs.k8s.io/json"
 	strict "sigs.k8s.io/yaml"
 )
@@ -41,6 +42,7 @@ type request struct {
 func run(args []string, out, errs io.Writer) int {
 	note := func(format string, args ...any) { fmt.Fprintf(errs, format+"\n", args...) }
 	signal.Ignore(syscall.SIGPIPE) // the job ends with an error if its output cannot be written
+	runtime.ErrorHandlers = nil    // or client-go prints how a connection over a forwarded port ended, which gorun tells if it matters
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	if !signal.Ignored(syscall.SIGHUP) { // as nohup has it

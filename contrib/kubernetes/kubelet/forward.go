@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -41,10 +42,21 @@ func (p *pod) PortForward(ctx context.Context, _ string, _ types.UID, port int32
 	}
 	defer to.Close()
 	defer context.AfterFunc(ctx, func() { to.Close() })()
+	done := make(chan error, 2)
 	go func() {
-		io.Copy(to, stream)
-		to.Close()
+		_, err := io.Copy(to, stream)
+		done <- err
 	}()
-	_, err = io.Copy(stream, to)
+	go func() {
+		_, err := io.Copy(stream, to)
+		done <- err
+	}()
+	err = <-done
+	select { // the other direction has a second, as containerd has it: an error costs the client all its connections
+	case other := <-done:
+		err = cmp.Or(err, other)
+	case <-time.After(time.Second):
+	case <-ctx.Done():
+	}
 	return err
 }
