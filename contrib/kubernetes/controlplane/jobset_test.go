@@ -81,6 +81,9 @@ func testLostWorkers(e *engine) {
 		lose(running()[1])
 		e.await("world without the worker that was "+name, func() bool { return len(j.find(`is rank 0 of 1 from`)) > worlds })
 		without := time.Since(lost)
+		if again := j.again(); name == "evicted" && again != 0 {
+			e.Errorf("an eviction costs %d batches, want none", again)
+		}
 		j.awaitWorld(2)
 		e.Logf("a worker is %s: the others train after %.1f s, and with one in its place after %.1f s", name, without.Seconds(), time.Since(lost).Seconds())
 	}

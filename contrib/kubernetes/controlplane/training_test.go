@@ -79,6 +79,20 @@ func (j *training) end(ranks int) {
 	}
 }
 
+// again returns how many batches the last world of one rank begins before the last that was reported.
+func (j *training) again() int {
+	last, again := 0, 0
+	for _, m := range j.find(`(?:batch (\d+)$|is rank 0 of 1 from batch (\d+)$)`) {
+		if m[1] != "" {
+			last, _ = strconv.Atoi(m[1])
+		} else {
+			from, _ := strconv.Atoi(m[2])
+			again = last - from
+		}
+	}
+	return again
+}
+
 // undisturbed trains on one rank without faults, and returns the norm of the weights.
 func (j *training) undisturbed(batches string) float64 {
 	j.Helper()
