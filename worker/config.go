@@ -4,8 +4,6 @@ import (
 	"io"
 	"os"
 	"time"
-
-	"gorun/worker/proc"
 )
 
 // Config is what a daemon needs from its process.
@@ -31,8 +29,6 @@ type Config struct {
 	Seen string
 	// State is a directory for what outlives the daemon, which other hosts may share; "" to keep nothing.
 	State string
-	// Cgroup is where the ranks run, nil for where the daemon does.
-	Cgroup *proc.Cgroup
 	// Report writes to the log of the host, for its administrators; nil if it has none.
 	Report func(text string)
 	// LauncherLease is shared with the connection of the launcher; nil if the daemon ends with it.

@@ -230,7 +230,7 @@ func (d *daemon) openRanks(ctx context.Context) error {
 		return err
 	}
 	d.ranks, err = ranks.Open(ranks.Config{Job: d.job, Loop: d.loop, Out: d.out, Log: d.log.Logger, Exe: d.cfg.Exe, Tree: d.tree, Python: d.venv,
-		Env: d.cfg.Env, Cgroup: d.cfg.Cgroup, Daemon: ranksDaemon{d},
+		Env: d.cfg.Env, Daemon: ranksDaemon{d},
 		Sessions: d.sessions, Socket: socket, MPI: d.mpi, Horovod: d.horovod, NICs: d.net.NICs(), Describe: d.net.Describe,
 		ShutdownGrace: d.cfg.shutdownGrace})
 	return err

@@ -140,7 +140,6 @@ func (p Process) daemon(ctx context.Context, with connection) error {
 		return fmt.Errorf("hold lifeline: %w", err)
 	}
 	defer release()
-	group := proc.InheritCgroup()
 	if p.getenv("GOGC") == "" {
 		debug.SetGCPercent(400) // the heap is some megabytes; a start would collect it repeatedly
 	}
@@ -157,7 +156,7 @@ func (p Process) daemon(ctx context.Context, with connection) error {
 	cache.Go(func() { cached.Tend(tending, exe) })
 	defer func() { stop(); cache.Wait() }()
 	cfg := worker.Config{In: os.Stdin, Out: os.Stdout, Version: p.Version, Exe: exe, Program: p.Program, Binary: binary, NoRDMA: with.rdma.missing, Env: p.Env,
-		Cgroup: group, Report: func(text string) { report("/dev/log", text) }}
+		Report: func(text string) { report("/dev/log", text) }}
 	record := make(chan os.Signal, 1)
 	signal.Notify(record, unix.SIGUSR2)
 	defer signal.Stop(record)
@@ -216,8 +215,7 @@ func serveJobs(ctx context.Context, cfg worker.Config) error {
 		}
 		stream := resume.NewRelay()
 		cfg.Another = stream.Next
-		if err := serveJob(ctx, cfg, socket, stream, waits); err != nil || ctx.Err() != nil || cfg.Cgroup.Ended() ||
-			!reusable(before) {
+		if err := serveJob(ctx, cfg, socket, stream, waits); err != nil || ctx.Err() != nil || !reusable(before) {
 			return err
 		}
 		showAs(isIdle)

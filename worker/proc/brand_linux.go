@@ -15,7 +15,7 @@ import (
 // RLIMIT_LOCKS. Children inherit it whatever they do to detach themselves: a session of their own, an empty
 // environment, no descriptors, no parent. And only children do: schedulers and logins do not pass it on, as they may an
 // environment. The number names the daemon, which shows whether the daemon of a branded process is still above it.
-// Control groups are more reliable, but not every user may create them.
+// Every user can do this, while few may create control groups.
 
 // brand sets the limit of this process, and so of those it starts from now on, and returns how to undo that.
 func brand() (undo func()) {

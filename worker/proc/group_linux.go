@@ -3,7 +3,6 @@ package proc
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -30,7 +29,6 @@ type Group struct {
 
 	// What follows belongs to the loop.
 	ranks  []*rank // whose Exit is not yet queued
-	cgroup *Cgroup // where ranks are started
 	queue  []Exit
 	stop   *stop
 	strays sweep
@@ -79,7 +77,7 @@ func Open(cfg Config) (*Group, error) {
 	if err := adoptOrphans(); err != nil {
 		return nil, err
 	}
-	g := &Group{cfg: cfg, unbrand: brand(), self: self, cgroup: cfg.Cgroup, calls: make(chan func()),
+	g := &Group{cfg: cfg, unbrand: brand(), self: self, calls: make(chan func()),
 		exits: make(chan Exit), ended: make(chan struct{})}
 	go g.loop()
 	return g, nil
@@ -213,7 +211,6 @@ func (g *Group) Close() error {
 	err := g.Stop(context.Background(), 0)
 	g.do(func() { g.closed = true })
 	<-g.ended
-	err = errors.Join(err, g.cfg.Cgroup.leave(time.Now().Add(killTimeout)))
 	g.unbrand()
 	if !g.torn {
 		g.wg.Wait()
@@ -279,12 +276,7 @@ func (g *Group) start(spec Spec, path string, env []string, err error, stdout, s
 	case g.stop != nil:
 		err = ErrStopping
 	default:
-		c, err = spawn(spec, path, env, g.cgroup)
-		if err != nil && g.cgroup != nil { // container runtimes, and old kernels, forbid to start processes in a group
-			if c, err = spawn(spec, path, env, nil); err == nil {
-				g.cgroup = nil
-			}
-		}
+		c, err = spawn(spec, path, env)
 	}
 	if err != nil {
 		code := exitNotStarted

@@ -19,9 +19,8 @@ import (
 // signal n). It is the whole work of the supervisor, a process that does nothing else and so has nothing to fail for:
 // whatever kills the daemon, the supervisor adopts and kills what the daemon had started.
 //
-// The command must be complete (Path, Args, Env, standard streams as files); Guard adds the lifeline and, where this
-// user may create one, a control group for the ranks. It also ends what is left of jobs whose supervisor and daemon
-// are dead. It forwards TERM to the daemon, and the end of ctx as TERM. It does nothing on INT, HUP and QUIT: the
+// The command must be complete (Path, Args, Env, standard streams as files); Guard adds the lifeline. It
+// also ends what is left of jobs whose supervisor and daemon are dead. It forwards TERM to the daemon, and the end of ctx as TERM. It does nothing on INT, HUP and QUIT: the
 // launcher decides when a job ends.
 func Guard(ctx context.Context, cmd *exec.Cmd) (code int, err error) {
 	self, err := readSelf()
@@ -44,11 +43,6 @@ func Guard(ctx context.Context, cmd *exec.Cmd) (code int, err error) {
 		return 1, errors.New("start daemon: descriptor 3 is the lifeline's")
 	}
 	cmd.ExtraFiles = []*os.File{theirs}
-	group, err := newCgroup()
-	if err == nil {
-		defer group.close()
-		cmd.ExtraFiles = append(cmd.ExtraFiles, group.dir)
-	}
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
 	}
@@ -62,18 +56,12 @@ func Guard(ctx context.Context, cmd *exec.Cmd) (code int, err error) {
 	restore()
 	theirs.Close()
 	if err != nil {
-		return notStartable(cmd.Path, err).(*startError).code,
-			errors.Join(fmt.Errorf("start daemon: %w", err), group.end(time.Now()))
+		return notStartable(cmd.Path, err).(*startError).code, fmt.Errorf("start daemon: %w", err)
 	}
 
 	ended := make(chan struct{})
 	var wg sync.WaitGroup
-	wg.Go(func() {
-		if group != nil {
-			sweepCgroups(minCgroupAge, time.Now()) // what cannot end at once is left to the next supervisor
-		}
-		sweepDead()
-	})
+	wg.Go(sweepDead)
 	term := func() {
 		ours.Write([]byte{termAnnounced}) // the kernel sends TERM too, when this process dies
 		cmd.Process.Signal(syscall.SIGTERM)
@@ -83,8 +71,7 @@ func Guard(ctx context.Context, cmd *exec.Cmd) (code int, err error) {
 	close(ended)
 	wg.Wait()
 	code, err = exitOf(cmd, waitErr)
-	deadline := time.Now().Add(killTimeout)
-	return code, errors.Join(err, endAll(self, deadline), group.end(deadline))
+	return code, errors.Join(err, endAll(self, time.Now().Add(killTimeout)))
 }
 
 // exitOf returns the exit code of a daemon that Wait has waited for.

@@ -55,7 +55,7 @@ func daemon() int {
 		return 98
 	}
 	defer release()
-	g, err := proc.Open(proc.Config{Job: os.Getenv("TEST_JOB"), Cgroup: proc.InheritCgroup()})
+	g, err := proc.Open(proc.Config{Job: os.Getenv("TEST_JOB")})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "daemon:", err)
 		return 98

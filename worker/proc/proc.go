@@ -7,8 +7,8 @@
 //
 // Guard is the supervisor. It runs the daemon as its child, outlives it in every case, and ends what the daemon left.
 // Lifeline notifies the daemon when its supervisor dies. When both are killed at once, ranks die with them; processes
-// that ranks started are found by their control group, or by their brand. The next supervisor of that user looks for
-// both, of any job, and Sweep for the mark of one job as well.
+// that ranks started are found by their brand. The next supervisor of that user looks for brands of any job, and Sweep
+// for the mark of one job as well.
 //
 // The package does not decide when a job ends, keeps no output, and restarts nothing.
 package proc
@@ -59,8 +59,6 @@ type Config struct {
 	// Drain is how long to wait for output from a pipe that is still open although the rank and everything it started
 	// have ended. 0 means 1 s.
 	Drain time.Duration
-	// Cgroup is the control group of the ranks, nil for the daemon's own. Close ends it.
-	Cgroup *Cgroup
 }
 
 // Names of the variables that mark the processes of a rank.

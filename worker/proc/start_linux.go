@@ -20,7 +20,7 @@ type child struct {
 
 // spawn starts a rank. The calling thread becomes its parent: when that thread ends, the kernel kills the rank
 // (PR_SET_PDEATHSIG refers to the thread, not to the process).
-func spawn(spec Spec, path string, env []string, group *Cgroup) (_ *child, err error) {
+func spawn(spec Spec, path string, env []string) (_ *child, err error) {
 	c := &child{cmd: &exec.Cmd{
 		Path:        path,
 		Args:        spec.Argv,
@@ -62,9 +62,6 @@ func spawn(spec Spec, path string, env []string, group *Cgroup) (_ *child, err e
 	}
 	if spec.Inherit != nil {
 		c.cmd.ExtraFiles = []*os.File{spec.Inherit}
-	}
-	if group != nil {
-		c.cmd.SysProcAttr.UseCgroupFD, c.cmd.SysProcAttr.CgroupFD = true, int(group.dir.Fd())
 	}
 	restore, err := bind(spec.CPUs)
 	if err != nil {

@@ -1,7 +1,6 @@
 package proc
 
 import (
-	"errors"
 	"os"
 	"slices"
 	"strconv"
@@ -12,12 +11,9 @@ import (
 )
 
 // Sweep ends what dead jobs left on this host after their supervisor and daemon were killed at the same instant:
-// control groups without an owner, and processes with a brand, or with the mark of the given job, without a daemon
-// above them. The job may long be using the host again.
-func Sweep(job string) error {
-	deadline := time.Now().Add(killTimeout)
-	return errors.Join(sweepCgroups(0, deadline), sweepProcesses(job, deadline))
-}
+// processes with a brand, or with the mark of the given job, without a daemon above them. The job may long be using the
+// host again.
+func Sweep(job string) error { return sweepProcesses(job, time.Now().Add(killTimeout)) }
 
 // sweepDead is the sweep of a supervisor. It does not know the names of dead jobs, and does not wait long: what is
 // stuck is left to the next supervisor.

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -15,8 +14,7 @@ import (
 	"gorun/worker/proc"
 )
 
-// killBoth kills supervisor and daemon so that neither sees the other go, and waits until the daemon is no more: as long as
-// it is, it holds the lock on its control group.
+// killBoth kills supervisor and daemon so that neither sees the other go, and waits until the daemon is no more.
 func (g *guarded) killBoth(t *testing.T) {
 	t.Helper()
 	t.Cleanup(func() { // this process has adopted what they had, if an earlier test held a group
@@ -56,51 +54,6 @@ func TestSweep(t *testing.T) {
 	if left := append(carrying(g.job), carrying(mark)...); len(left) > 0 {
 		t.Errorf("%v are left", left)
 	}
-}
-
-// TestSweepCgroup: a control group knows its own whatever they did to be forgotten.
-func TestSweepCgroup(t *testing.T) {
-	n := nap()
-	mark := fmt.Sprintf("sleep\x00%d", n)
-	g := startGuarded(t, fmt.Sprintf(detach, n)+"wait; sleep 1000")
-	must.Soon(t, "4 sleepers", func() bool { return len(carrying(mark)) == 4 })
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", g.rank))
-	must.Do(t, err)
-	caged := strings.Contains(string(text), "/gorun-job-")
-	g.killBoth(t)
-	g.code(t)
-	err = proc.Sweep(g.job)
-	left := carrying(mark)
-	for _, pid := range left {
-		syscall.Kill(pid, syscall.SIGKILL)
-	}
-	if !caged {
-		if dir, err := makeCgroup(); err == nil {
-			t.Fatalf("the ranks are in\n%s, but a group can be made: %s", text, dir)
-		}
-		t.Skip("this user may not make control groups of version 2 here")
-	}
-	if err != nil || len(left) > 0 {
-		t.Errorf("%v are left: %v", left, err)
-	}
-}
-
-// makeCgroup makes a control group below this process's own and removes it, whatever the package under test thinks of
-// that.
-func makeCgroup() (string, error) {
-	own, err := exec.Command("sed", "-n", "s,^0::/,,p", "/proc/self/cgroup").Output()
-	if err != nil {
-		return "", err
-	}
-	mount, err := exec.Command("findmnt", "-nfo", "TARGET", "-t", "cgroup2").Output()
-	if err != nil {
-		return "", err
-	}
-	dir := filepath.Join(strings.TrimSpace(string(mount)), strings.TrimSpace(string(own)), fmt.Sprintf("probe-%d", os.Getpid()))
-	if err := os.Mkdir(dir, 0o755); err != nil {
-		return "", err
-	}
-	return dir, os.Remove(dir)
 }
 
 // TestSweepSpares: who has a daemon is not swept, though it be of the same job, nor is another job.
@@ -249,9 +202,9 @@ func TestSweepInside(t *testing.T) {
 	g.cmd.Process.Signal(syscall.SIGTERM)
 	g.code(t)
 
-	// Of the same user, with supervisor and daemon in a namespace that no job has made, and without control groups.
+	// Of the same user, with supervisor and daemon in a namespace that no job has made.
 	host := exec.Command("unshare", "--pid", "--fork", "--mount-proc", "sh", "-c",
-		fmt.Sprintf("umount -a -t cgroup2; %s=supervisor TEST_JOB=inside TEST_SCRIPT='setsid sleep %d & wait' %s & read end", helperMode, n, exe))
+		fmt.Sprintf("%s=supervisor TEST_JOB=inside TEST_SCRIPT='setsid sleep %d & wait' %s & read end", helperMode, n, exe))
 	end, err := host.StdinPipe()
 	must.Do(t, err)
 	must.Do(t, host.Start())

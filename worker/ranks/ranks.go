@@ -64,7 +64,6 @@ type Config struct {
 	Env    []string // of the daemon
 	Tree   string   // where the job's tree is on this host
 	Python string   // where its environment of Python is, "" for none
-	Cgroup *proc.Cgroup
 
 	Daemon   Daemon
 	Sessions Sessions
@@ -91,7 +90,7 @@ type Ranks struct {
 
 // Open prepares for the ranks of a host: it reserves their ports, and becomes their processes' parent.
 func Open(cfg Config) (*Ranks, error) {
-	group, err := proc.Open(proc.Config{Job: cfg.Job.ID, Cgroup: cfg.Cgroup})
+	group, err := proc.Open(proc.Config{Job: cfg.Job.ID})
 	if err != nil {
 		return nil, err
 	}

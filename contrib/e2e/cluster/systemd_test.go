@@ -161,7 +161,7 @@ func TestSystemd(t *testing.T) {
 	who := func() {
 		t.Helper()
 		cmd, stdout, stderr := m.launch("--no-tag-output", "-np", "2", "sh", "-c", "echo $(id -un) $HOME $(cat /proc/self/cgroup)")
-		if err := cmd.Wait(); err != nil || stdout.Count("alice /home/alice ") != 2 || stdout.Count("/"+unit+".service/gorun-job-") != 2 {
+		if err := cmd.Wait(); err != nil || stdout.Count("alice /home/alice ") != 2 || stdout.Count("/"+unit+".service") != 2 {
 			t.Errorf("a job as alice: %v\n%s\n%s", err, stderr.Buf, stdout.Buf)
 		}
 	}

@@ -4,16 +4,13 @@ package faults
 
 import (
 	"fmt"
-	"os"
 	"regexp"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"gorun/contrib/e2e/e2etest"
-	"gorun/contrib/lab"
 	"gorun/contrib/must"
 )
 
@@ -64,12 +61,10 @@ func TestKillAnything(t *testing.T) {
 		"daemon":     {the(2, daemon, 0), 255, "gorun: error: host2: run: the daemon was killed by signal 9"},
 		"rank":       {the(2, e2etest.Python, 0), 137, "on host2 was killed by signal 9 (SIGKILL)"},
 		// No one is left on the host who would know what the ranks have detached.
-		"supervisor and daemon":                         {both(theSupervisor(2), the(2, daemon, 0)), 255, "gorun: error: host2: run: the daemon ended: its supervisor was killed by signal 9"},
-		"supervisor and daemon, without control groups": {both(theSupervisor(2), the(2, daemon, 0)), 255, "gorun: error: host2: run: the daemon ended: its supervisor was killed by signal 9"},
+		"supervisor and daemon": {both(theSupervisor(2), the(2, daemon, 0)), 255, "gorun: error: host2: run: the daemon ended: its supervisor was killed by signal 9"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			c := e2etest.NewClusterWith(t, 2, lab.Options{Cgroups: !strings.HasSuffix(name, "without control groups")})
+			c := e2etest.NewCluster(t, 2)
 			// Something that has neither the session, a parent nor the environment of the job.
 			script := `import subprocess; subprocess.run(["sh", "-c", "env -i setsid sleep 1000 & exit 0"])` + e2etest.Busy
 			cmd, stdout, stderr := c.Command("-np", "2", "-H", "host1,host2", e2etest.Python, "-c", script)
@@ -77,10 +72,6 @@ func TestKillAnything(t *testing.T) {
 			cmd.Stdout = watched
 			must.Do(t, cmd.Start())
 			c.Await("busy rank", func() bool { return watched.Count("busy") == 2 })
-			groups := cgroups(c)
-			if c.HasCgroups() != (len(groups) == 2) {
-				t.Errorf("the ranks of two hosts are in the control groups %v", groups)
-			}
 			pids := test.victims(c, cmd.Process.Pid)
 			if len(pids) == 0 {
 				t.Fatalf("no such process on\n%v\n%v", c.Host(1).Processes(), c.Host(2).Processes())
@@ -104,9 +95,6 @@ func TestKillAnything(t *testing.T) {
 			if code := cmd.ProcessState.ExitCode(); code != test.code || !strings.Contains(stderr.String(), test.says) {
 				t.Errorf("exit code %d, want %d and %q:\n%s", code, test.code, test.says, stderr)
 			}
-			c.Await("end of the control groups", func() bool {
-				return !slices.ContainsFunc(groups, func(dir string) bool { _, err := os.Stat(dir); return err == nil })
-			})
 		})
 	}
 }
@@ -125,25 +113,6 @@ func TestKillLauncherAtStart(t *testing.T) {
 	if c.ExpectNothingLeft(10 * time.Second); t.Failed() {
 		t.Logf("it had said:\n%s", stderr)
 	}
-}
-
-// cgroups lists the control groups of gorun's making in which there are processes of the hosts, by their paths seen
-// from here.
-func cgroups(c *e2etest.Cluster) (dirs []string) {
-	for _, h := range c.Hosts() {
-		all := h.Processes()
-		for _, p := range all {
-			text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", p.PID))
-			for line := range strings.Lines(string(text)) {
-				group, ok := strings.CutPrefix(strings.TrimSpace(line), "0::")
-				dir := fmt.Sprintf("/proc/%d/root/sys/fs/cgroup%s", all[0].PID, group)
-				if ok && strings.Contains(group, "/gorun-job-") && !slices.Contains(dirs, dir) {
-					dirs = append(dirs, dir)
-				}
-			}
-		}
-	}
-	return dirs
 }
 
 // TestPowerOff: a host that falls silent is noticed by its peers, and the job ends with its name.
