@@ -3,7 +3,7 @@
 //
 // A host has candidates, addresses at which peers reach it, best first (address.go); the streams of a link take turns
 // at the addresses of the NICs that the user chose (routes.go). If a host gets another address while the job runs, it
-// notifies the others (relocate.go), which look for it by its name until they hear of that (directory.go). Every key is
+// notifies the others (relocate.go); if these have moved as well, the launcher does. Every key is
 // derived from the job's secret (keys.go). The relay hands gorun's binary to hosts that lack it (relay.go). If
 // the job wants it and both hosts can, streams go over RDMA (rdma.go).
 package network
@@ -57,10 +57,9 @@ type Network struct {
 	cfg       Config
 	job       *wire.Job
 	gossip    *gossip.Gossip
-	mesh      *link.Mesh   // nil until Connect
-	listener  net.Listener // of links
-	transport transport    // of streams over RDMA, nil if there is none
-	directory *directory
+	mesh      *link.Mesh                     // nil until Connect
+	listener  net.Listener                   // of links
+	transport transport                      // of streams over RDMA, nil if there is none
 	nics      []string                       // the interfaces that the user chose, nil for none
 	chosen    atomic.Pointer[[]topology.NIC] // the same, for dialers
 	own       []string                       // candidates of this host, as its peers know them
@@ -74,7 +73,7 @@ type Network struct {
 
 // New returns a network that is not open.
 func New(cfg Config) *Network {
-	n := &Network{cfg: cfg, job: cfg.Job, directory: newDirectory(), moved: map[int]*wire.Moved{}}
+	n := &Network{cfg: cfg, job: cfg.Job, moved: map[int]*wire.Moved{}}
 	n.nics = topology.NICNames(n.job.NICs, cfg.Daemon.Host().NICs)
 	n.Choose()
 	return n
@@ -192,13 +191,7 @@ func (n *Network) dialer(transport tcp.Options) func(ctx context.Context, peer, 
 		if !ok {
 			return nil, fmt.Errorf("dial host id %d: not in the roster", peer)
 		}
-		addresses := routes(p.Data, *n.chosen.Load(), stream)
-		if len(n.job.NICs) == 0 { // a name may lead to another NIC than the user wants
-			addresses = n.directory.search(ctx, p, addresses)
-		}
-		conn, err := transport.Dial(ctx, addresses)
-		n.directory.tried(p, conn, err)
-		return conn, err
+		return transport.Dial(ctx, routes(p.Data, *n.chosen.Load(), stream))
 	}
 }
 

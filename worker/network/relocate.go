@@ -55,7 +55,6 @@ func (n *Network) LookAround(others []wire.Peer) *wire.Moved {
 	n.own = data
 	n.stamp++
 	for _, p := range others {
-		n.directory.doubt(p.ID) // whatever moved this host may have moved others
 		n.mesh.Renew(p.ID, func(local, _ net.Addr) bool { return !mine[addressOf(local)] })
 	}
 	return &wire.Moved{Host: n.job.HostID, Stamp: n.stamp, Gossip: net.JoinHostPort(addrs[0].String(), port), Data: data}
