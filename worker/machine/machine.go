@@ -228,8 +228,10 @@ func (m *HostMachine) news(found topology.Host) (news []string) {
 	if m.self.Session != "" && found.Session != "" && found.Session != m.self.Session {
 		news = append(news, "its session is another one")
 	}
-	if text := changes(m.self.NICs, found.NICs); text != "" {
-		news = append(news, text)
+	before, others := partsOf(m.self)
+	after, now := partsOf(found)
+	if nics := changes(before, after); len(nics) > 0 {
+		news = append(news, nics...)
 		m.cfg.Daemon.NetworkChanged()
 	}
 	if found.Data != m.self.Data && found.Data != "" {
@@ -239,25 +241,37 @@ func (m *HostMachine) news(found topology.Host) (news []string) {
 	if text := relabeled(m.self.Labels, found.Labels); text != "" {
 		news = append(news, text)
 	}
-	if text := resized(m.self.Nodes, found.Nodes); text != "" {
-		news = append(news, text+" (ranks stay bound as they are)")
-	}
-	return append(news, otherGPUs(m.self.GPUs, found.GPUs)...)
+	return append(news, changes(others, now)...)
 }
 
-// otherGPUs describes which GPUs are new, and which are gone.
-func otherGPUs(before, after []topology.GPU) (news []string) {
-	in := func(list []topology.GPU, g topology.GPU) bool {
-		return slices.ContainsFunc(list, func(other topology.GPU) bool { return other.PCI == g.PCI && other.UUID == g.UUID })
+// partsOf returns the interfaces of a machine, and its NUMA nodes and GPUs, by names for users, with what matters of them.
+func partsOf(h topology.Host) (nics, others map[string]any) {
+	nics, others = map[string]any{}, map[string]any{}
+	for _, n := range h.NICs {
+		n.Given = false // the source of a speed is no change of it
+		nics[n.Name] = n
 	}
-	for _, g := range after {
-		if !in(before, g) {
-			news = append(news, fmt.Sprintf("GPU %s is new", g.Name))
+	for _, n := range h.Nodes {
+		others[fmt.Sprintf("NUMA node %d", n.ID)] = fmt.Sprint(n.CPUs, n.MemBytes>>20)
+	}
+	for _, g := range h.GPUs {
+		others[fmt.Sprintf("GPU %s (%s)", g.Name, g.PCI)] = g.UUID
+	}
+	return nics, others
+}
+
+// changes describes which parts of a machine are gone, new, or not what they were.
+func changes(before, after map[string]any) (news []string) {
+	for _, name := range slices.Sorted(maps.Keys(before)) {
+		if now, there := after[name]; !there {
+			news = append(news, name+" is gone")
+		} else if !reflect.DeepEqual(before[name], now) {
+			news = append(news, name+" has changed")
 		}
 	}
-	for _, g := range before {
-		if !in(after, g) {
-			news = append(news, fmt.Sprintf("GPU %s is gone", g.Name))
+	for _, name := range slices.Sorted(maps.Keys(after)) {
+		if _, there := before[name]; !there {
+			news = append(news, name+" is new")
 		}
 	}
 	return news
@@ -318,75 +332,6 @@ func relabeled(before, after map[string]string) string {
 	for _, label := range slices.Sorted(maps.Keys(before)) {
 		if after[label] == "" {
 			out = append(out, fmt.Sprintf("%s is not known, was %s", label, before[label]))
-		}
-	}
-	return strings.Join(out, ", ")
-}
-
-// resized describes which NUMA nodes have other CPUs, or more or less memory, than before, "" if none has.
-func resized(before, after []topology.Node) string {
-	var out []string
-	for _, now := range after {
-		at := slices.IndexFunc(before, func(n topology.Node) bool { return n.ID == now.ID })
-		if at < 0 {
-			out = append(out, fmt.Sprintf("NUMA node %d is new", now.ID))
-			continue
-		}
-		if old := before[at]; !slices.Equal(old.CPUs, now.CPUs) {
-			out = append(out, fmt.Sprintf("NUMA node %d has %s, not %d", now.ID, topology.Count(len(now.CPUs), "CPU"),
-				len(old.CPUs)))
-		}
-		if old := before[at].MemBytes; old > 0 && now.MemBytes > 0 && old>>20 != now.MemBytes>>20 {
-			out = append(out, fmt.Sprintf("NUMA node %d has %d MiB of memory, not %d", now.ID, now.MemBytes>>20, old>>20))
-		}
-	}
-	for _, old := range before {
-		if !slices.ContainsFunc(after, func(n topology.Node) bool { return n.ID == old.ID }) {
-			out = append(out, fmt.Sprintf("NUMA node %d is gone", old.ID))
-		}
-	}
-	return strings.Join(out, ", ")
-}
-
-// changes describes how the network of a host differs from before, "" if it does not.
-func changes(before, after []topology.NIC) string {
-	find := func(list []topology.NIC, name string) *topology.NIC {
-		for i := range list {
-			if list[i].Name == name {
-				return &list[i]
-			}
-		}
-		return nil
-	}
-	var out []string
-	for _, old := range before {
-		now := find(after, old.Name)
-		if now != nil {
-			old.Given = now.Given // its source is no change of the speed
-		}
-		switch {
-		case now == nil:
-			out = append(out, old.Name+" is gone")
-		case reflect.DeepEqual(old, *now):
-		case old.Up != now.Up:
-			out = append(out, fmt.Sprintf("%s is %s", old.Name, map[bool]string{true: "up", false: "down"}[now.Up]))
-		case old.Speed != now.Speed:
-			out = append(out, fmt.Sprintf("%s has %d Mbit/s, not %d", old.Name, now.Speed, old.Speed))
-		case old.MTU != now.MTU:
-			out = append(out, fmt.Sprintf("%s has an MTU of %d, not %d", old.Name, now.MTU, old.MTU))
-		case old.Node != now.Node:
-			out = append(out, fmt.Sprintf("%s is on NUMA node %d, not %d", old.Name, now.Node, old.Node))
-		case len(old.Addrs) > 0 && len(now.Addrs) == 0:
-			out = append(out, old.Name+" has no address")
-		case !slices.Equal(old.Addrs, now.Addrs):
-			out = append(out, fmt.Sprintf("%s has the addresses %s", old.Name, strings.Join(now.Addrs, " ")))
-		default:
-			out = append(out, old.Name+" is another device")
-		}
-	}
-	for _, now := range after {
-		if find(before, now.Name) == nil {
-			out = append(out, now.Name+" is new")
 		}
 	}
 	return strings.Join(out, ", ")

@@ -48,7 +48,7 @@ func TestRingsLoseNetwork(t *testing.T) {
 	if _, err := c.Host(3).Exec(t.Context(), "ip", "link", "set", "eth1", "down"); err != nil {
 		t.Fatal(err)
 	}
-	j.Await(`host3: eth1 is (down|gone)`)
+	j.Await(`host3: .*eth1 (has changed|is gone)`)
 	if err := j.Cmd.Wait(); err != nil {
 		t.Fatalf("%v\n%s", err, j.Out)
 	}
