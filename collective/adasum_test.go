@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"slices"
 	"testing"
 
 	"gorun/collective"
@@ -89,10 +90,11 @@ func TestAdasum(t *testing.T) {
 					for power*2 <= len(hosts) {
 						power *= 2
 					}
-					for p := power; p < len(hosts); p++ {
-						hosts[p-power] = adasum(hosts[p-power], hosts[p])
+					for i := 0; len(hosts) > power; i++ {
+						hosts[i] = adasum(hosts[i], hosts[i+1])
+						hosts = slices.Delete(hosts, i+1, i+2)
 					}
-					want := pairwise(hosts[:power])
+					want := pairwise(hosts)
 					var ends []*promise
 					outs := make([][]byte, size)
 					for r := range size {

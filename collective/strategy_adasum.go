@@ -6,7 +6,7 @@ import (
 )
 
 // adasum weighs whole tensors against each other, so it does not go by segments like other reductions. The ranks of
-// a host are combined first, in pairs of neighbours, then hosts by recursive distance doubling (schedule.Ladder), in
+// a host are combined first, in pairs of neighbours, then hosts by recursive doubling (schedule.Ladder), in
 // stages. Both ends of an exchange compute the same from the same two vectors in the same order: all ranks get the
 // same bits. What is sent stays where it is until the peer has it, so every stage has memory of its own: log₂ of the
 // number of hosts times two tensors.
