@@ -23,9 +23,9 @@ import (
 const (
 	// keepLatest is how many programs a cache keeps by itself: those used last.
 	keepLatest = 3
-	// keepUnused is how long it keeps the others, and keepUnmarked the programs of versions that mark nothing.
-	keepUnused   = 24 * time.Hour
-	keepUnmarked = 30 * 24 * time.Hour
+	// keepUnused is how long it keeps the others, and keepWritten the trees that ranks have written into.
+	keepUnused  = 24 * time.Hour
+	keepWritten = 30 * 24 * time.Hour
 	// MarkInterval is how often a daemon marks its program, and the tree of its job. One that was marked within markedTimeout may be in use, if
 	// only on another host.
 	MarkInterval  = time.Hour
@@ -34,15 +34,11 @@ const (
 	uploadTimeout = time.Hour
 )
 
-// marker is the file in a program's directory whose time is the time of the last use.
-const marker = "used"
-
-// Program is an uploaded program, or a tree of files of one.
+// Program is an uploaded program, or a tree of files of one. It was used last at the time of its directory.
 type Program struct {
 	Dir     string    `json:"dir"`
 	Size    int64     `json:"size"`
-	Used    time.Time `json:"used"` // when a job last used it, as far as is known
-	Marked  bool      `json:"marked"`
+	Used    time.Time `json:"used"`   // when a job last used it, as far as is known
 	InUse   bool      `json:"in_use"` // on this host
 	Removed bool      `json:"removed"`
 	Tree    bool      `json:"tree"`    // files of a user's program, rather than gorun
@@ -65,10 +61,7 @@ func (p Program) Kind() string {
 
 // MayRun reports whether the program may be in use, or about to be.
 func (p Program) MayRun(now time.Time) bool {
-	if p.Marked {
-		return p.InUse || now.Sub(p.Used) < markedTimeout
-	}
-	return p.InUse || now.Sub(p.Used) < uploadTimeout
+	return p.InUse || now.Sub(p.Used) < markedTimeout
 }
 
 var isHash = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[0-9a-f]{64}$`) })
@@ -118,7 +111,14 @@ func List(dir string) (all []Program) {
 	}
 	for _, e := range entries {
 		if isHash().MatchString(e.Name()) && e.IsDir() {
-			all = append(all, read(filepath.Join(dir, e.Name())))
+			p := Program{Dir: filepath.Join(dir, e.Name())}
+			if info, err := e.Info(); err == nil {
+				p.Used = info.ModTime()
+			}
+			if info, err := os.Stat(filepath.Join(p.Dir, "gorun")); err == nil {
+				p.Size = info.Size()
+			}
+			all = append(all, p)
 		}
 	}
 	slices.SortFunc(all, func(a, b Program) int { return b.Used.Compare(a.Used) })
@@ -133,29 +133,6 @@ func Own(dir string) (info os.FileInfo, own bool) {
 	}
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	return info, ok && int(stat.Uid) == os.Geteuid()
-}
-
-func read(dir string) Program {
-	p := Program{Dir: dir}
-	for _, name := range []string{"gorun", "ok", marker, "."} {
-		info, err := os.Stat(filepath.Join(dir, name))
-		if err != nil {
-			continue
-		}
-		switch name {
-		case "gorun":
-			p.Size = info.Size()
-		case marker:
-			p.Marked, p.Used = true, info.ModTime() // the others are older, or were touched by a copy of the directory
-		case ".":
-			if p.Used.IsZero() {
-				p.Used = info.ModTime() // an upload that was broken off
-			}
-		default:
-			p.Used = info.ModTime()
-		}
-	}
-	return p
 }
 
 // findRunning notes which programs this host executes.
@@ -190,7 +167,7 @@ func Clean(dirs []string, unused time.Duration, now time.Time, remove bool) (all
 			}
 			least := unused
 			if p.Written && unused > 0 {
-				least = max(unused, keepUnmarked) // the results may be somebody's
+				least = max(unused, keepWritten) // the results may be somebody's
 			}
 			if p.MayRun(now) || now.Sub(p.Used) < least {
 				continue
@@ -212,35 +189,9 @@ func Tend(ctx context.Context, exe string) {
 	if filepath.Base(exe) != "gorun" || !isHash().MatchString(filepath.Base(dir)) {
 		return
 	}
-	mark(dir)
-	limit(filepath.Dir(dir), time.Now())
-	tick := time.NewTicker(MarkInterval)
-	defer tick.Stop()
-	for {
-		select {
-		case <-tick.C:
-			mark(dir)
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
-// mark notes that a program is used now. A full disk does not matter: then the program counts as used when it was
-// uploaded.
-func mark(dir string) {
-	path, now := filepath.Join(dir, marker), time.Now()
-	if os.Chtimes(path, now, now) == nil {
-		return
-	}
-	if f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, 0o600); err == nil {
-		f.Close()
-	}
-}
-
-// limit removes the programs of a directory that it does not keep by itself, and what is left of uploads.
-func limit(dir string, now time.Time) {
-	all := List(dir)
+	now := time.Now()
+	os.Chtimes(dir, now, now)
+	all := List(filepath.Dir(dir))
 	for _, p := range all {
 		left, _ := filepath.Glob(filepath.Join(p.Dir, ".up-*"))
 		for _, file := range left {
@@ -249,20 +200,26 @@ func limit(dir string, now time.Time) {
 			}
 		}
 	}
-	old := slices.DeleteFunc(all[min(keepLatest, len(all)):], func(p Program) bool {
-		age := keepUnused
-		if !p.Marked {
-			age = keepUnmarked
-		}
-		return now.Sub(p.Used) < age
-	})
+	limit(all, now)
+	Keep(ctx, dir)
+}
+
+// limit removes those of some programs, the ones used last first, that a cache does not keep by itself, and reports
+// whether there were any.
+func limit(all []Program, now time.Time) bool {
+	old := slices.DeleteFunc(all[min(keepLatest, len(all)):], func(p Program) bool { return now.Sub(p.Used) < keepUnused })
 	if len(old) == 0 {
-		return
+		return false
 	}
 	findRunning(old)
 	for _, p := range old {
-		if !p.InUse {
+		if p.Tree {
+			p.measure()
+		}
+		info, err := os.Stat(p.Dir) // another job may have begun to use it
+		if !p.InUse && !p.Written && err == nil && info.ModTime().Equal(p.Used) {
 			os.RemoveAll(p.Dir)
 		}
 	}
+	return true
 }

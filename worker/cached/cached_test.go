@@ -15,21 +15,14 @@ import (
 	"gorun/contrib/must"
 )
 
-// program makes a program of a directory that was used some time ago; marked as of now, or as of a version that marks
-// none.
-func program(t *testing.T, dir string, number int, ago time.Duration, marked bool) string {
+// program makes a program of a directory that was used some time ago.
+func program(t *testing.T, dir string, number int, ago time.Duration) string {
 	t.Helper()
 	at := filepath.Join(dir, strings.Repeat(strconv.Itoa(number), 64))
-	names := []string{"gorun", "ok"}
-	if marked {
-		names = append(names, marker)
-	}
 	must.Do(t, os.MkdirAll(at, 0o700))
+	must.Do(t, os.WriteFile(filepath.Join(at, "gorun"), []byte("x"), 0o700))
 	then := time.Now().Add(-ago)
-	for _, name := range names {
-		must.Do(t, os.WriteFile(filepath.Join(at, name), []byte("x"), 0o700))
-		must.Do(t, os.Chtimes(filepath.Join(at, name), then, then))
-	}
+	must.Do(t, os.Chtimes(at, then, then))
 	return at
 }
 
@@ -67,14 +60,14 @@ const day = 24 * time.Hour
 // TestLimit: a cache keeps by itself what was used last, what other hosts may use, and what runs here.
 func TestLimit(t *testing.T) {
 	dir := t.TempDir()
-	program(t, dir, 1, 90*day, true)
-	program(t, dir, 2, 40*day, false)
-	program(t, dir, 3, 20*day, false) // may be in use by an older version elsewhere
-	run(t, program(t, dir, 4, 30*day, true))
-	program(t, dir, 5, 23*time.Hour, true)
-	for _, number := range []int{6, 7, 8} {
-		program(t, dir, number, time.Hour, true)
+	program(t, dir, 1, 90*day)
+	program(t, dir, 2, 25*time.Hour)
+	run(t, program(t, dir, 4, 30*day))
+	program(t, dir, 5, 23*time.Hour)
+	for _, number := range []int{6, 7} {
+		program(t, dir, number, time.Hour)
 	}
+	own := program(t, dir, 8, time.Hour)
 	for name, age := range map[string]time.Duration{".up-old": 2 * time.Hour, ".up-new": time.Minute} {
 		file := filepath.Join(dir, strings.Repeat("8", 64), name)
 		must.Do(t, os.WriteFile(file, nil, 0o600))
@@ -82,9 +75,11 @@ func TestLimit(t *testing.T) {
 	}
 	other := filepath.Join(dir, "id")
 	must.Do(t, os.WriteFile(other, nil, 0o600))
-	limit(dir, time.Now())
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	Tend(ended, filepath.Join(own, "gorun"))
 	got := there(t, dir)
-	for _, number := range "345678" {
+	for _, number := range "45678" {
 		got = strings.Replace(got, string(number), "", 1)
 		if _, err := os.Stat(filepath.Join(dir, strings.Repeat(string(number), 64))); err != nil {
 			t.Errorf("program %c is gone", number)
@@ -104,11 +99,10 @@ func TestLimit(t *testing.T) {
 // TestClean: what a user removes was not used for as long as the flag sets, and may not be in use.
 func TestClean(t *testing.T) {
 	dir := t.TempDir()
-	program(t, dir, 1, 3*day, true)
-	program(t, dir, 2, 3*time.Hour, true)
-	program(t, dir, 3, time.Hour, true) // another host may run it
-	program(t, dir, 4, time.Hour, false)
-	run(t, program(t, dir, 5, 9*day, true))
+	program(t, dir, 1, 3*day)
+	program(t, dir, 2, 3*time.Hour)
+	program(t, dir, 3, time.Hour) // another host may run it
+	run(t, program(t, dir, 5, 9*day))
 	os.Mkdir(filepath.Join(dir, "not-a-hash"), 0o700)
 	for _, tc := range []struct {
 		unused time.Duration
@@ -116,7 +110,7 @@ func TestClean(t *testing.T) {
 		want   string // removed
 		left   string
 	}{
-		{day, false, "1", "12345"}, {day, true, "1", "2345"}, {0, false, "24", "2345"}, {0, true, "24", "35"},
+		{day, false, "1", "1235"}, {day, true, "1", "235"}, {0, false, "2", "235"}, {0, true, "2", "35"},
 	} {
 		removed := ""
 		for _, p := range Clean([]string{dir, filepath.Join(dir, "none")}, tc.unused, time.Now(), tc.remove) {
@@ -146,11 +140,11 @@ func sorted(s string) (out string) {
 // TestTend: a program marks itself, if it was uploaded, and nothing else.
 func TestTend(t *testing.T) {
 	dir := t.TempDir()
-	at := program(t, dir, 1, 9*day, false)
+	at := program(t, dir, 1, 9*day)
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	Tend(ended, filepath.Join(at, "gorun"))
-	if p := List(dir)[0]; !p.Marked || time.Since(p.Used) > time.Minute || !p.MayRun(time.Now()) {
+	if p := List(dir)[0]; time.Since(p.Used) > time.Minute || !p.MayRun(time.Now()) {
 		t.Errorf("%+v", p)
 	}
 	own := filepath.Join(t.TempDir(), "gorun")

@@ -28,7 +28,7 @@ func listTrees(dir string) (all []Program) {
 		entries, _ := os.ReadDir(filepath.Join(dir, kind))
 		for _, e := range entries {
 			if info, err := e.Info(); err == nil && e.IsDir() && isHash().MatchString(e.Name()) {
-				all = append(all, Program{Dir: filepath.Join(dir, kind, e.Name()), Used: info.ModTime(), Marked: true, Tree: true})
+				all = append(all, Program{Dir: filepath.Join(dir, kind, e.Name()), Used: info.ModTime(), Tree: true})
 			}
 		}
 	}
@@ -60,17 +60,7 @@ func links(info fs.FileInfo) uint64 {
 
 // LimitTrees removes trees of a directory that nobody has used for a while, but for those that ranks have written into.
 func LimitTrees(dir string, now time.Time) {
-	all := listTrees(dir)
-	old := slices.DeleteFunc(all[min(keepLatest, len(all)):], func(p Program) bool { return now.Sub(p.Used) < keepUnused })
-	findRunning(old)
-	for _, p := range old {
-		p.measure()
-		info, err := os.Stat(p.Dir) // another job may have begun to use it
-		if !p.InUse && !p.Written && err == nil && info.ModTime().Equal(p.Used) {
-			os.RemoveAll(p.Dir)
-		}
-	}
-	if len(old) > 0 {
+	if limit(listTrees(dir), now) {
 		sweepFiles(dir, now)
 	}
 }
