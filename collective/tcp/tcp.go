@@ -5,6 +5,7 @@
 package tcp
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,68 +14,32 @@ import (
 	"time"
 )
 
-// Options of the sockets. The zero value means the defaults.
+// Options of the connections that are dialed. The zero value means the defaults.
 type Options struct {
-	// Congestion names the congestion control, "" for cubic: some machines default to bbr, which is
-	// several times slower on links without loss. If the system does not have it, its own is used;
-	// "system" asks for that.
-	Congestion string
-	// UserTimeout is how long written data may go unacknowledged until the kernel gives the connection
-	// up; 15 s, negative for the system's. The link replaces a stuck stream much earlier; this gets rid
-	// of the old one.
-	UserTimeout time.Duration
-	// KeepAlive finds connections that died while nothing was sent: after that long without traffic,
-	// and three more probes; 5 s, negative for none.
-	KeepAlive time.Duration
-	// Unsent bounds what the kernel takes before it can send it, so that a slow stream does not hoard
-	// segments that another could carry; 512 KiB, negative for no bound.
-	Unsent int
 	// Segment is the longest one, in bytes, that a dialed connection sends and lets the peer send; 0 for what fits the
 	// interfaces at both ends.
 	Segment int
-	// Source is the address to dial from, "" for any.
-	Source string
 	// Stagger is how long an address has until the next one is tried beside it, and after the last one the first
 	// again: TCP itself repeats the packet that opens a connection only after a second; 200 ms.
 	Stagger time.Duration
 }
 
 const (
-	defaultCongestion  = "cubic"
-	defaultUserTimeout = 15 * time.Second
-	defaultKeepAlive   = 5 * time.Second
-	defaultUnsent      = 512 << 10
-	defaultStagger     = 200 * time.Millisecond
-	keepAliveProbes    = 3
+	// congestion is the congestion control: some machines default to bbr, which is several times slower on links
+	// without loss.
+	congestion = "cubic"
+	// userTimeout is how long written data may go unacknowledged until the kernel gives the connection up. The link
+	// replaces a stuck stream much earlier; this gets rid of the old one.
+	userTimeout = 15 * time.Second
+	// unsent bounds what the kernel takes before it can send it, so that a slow stream does not hoard segments that
+	// another could carry.
+	unsent = 512 << 10
+
+	defaultStagger = 200 * time.Millisecond
 )
 
-func (o *Options) filled() Options {
-	f := *o
-	if f.Congestion == "" {
-		f.Congestion = defaultCongestion
-	}
-	if f.UserTimeout == 0 {
-		f.UserTimeout = defaultUserTimeout
-	}
-	if f.KeepAlive == 0 {
-		f.KeepAlive = defaultKeepAlive
-	}
-	if f.Unsent == 0 {
-		f.Unsent = defaultUnsent
-	}
-	if f.Stagger == 0 {
-		f.Stagger = defaultStagger
-	}
-	return f
-}
-
-func (o *Options) keepAlive() net.KeepAliveConfig {
-	if o.KeepAlive < 0 {
-		return net.KeepAliveConfig{}
-	}
-	return net.KeepAliveConfig{Enable: true, Idle: o.KeepAlive,
-		Interval: max(o.KeepAlive/2, time.Second), Count: keepAliveProbes}
-}
+// keepAlive finds connections that died while nothing was sent.
+var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interval: 2500 * time.Millisecond, Count: 3}
 
 // control sets what package net has no name for. Accepted connections inherit it from the listener.
 // Go sets TCP_NODELAY itself.
@@ -88,8 +53,7 @@ func (o *Options) control(_, _ string, c syscall.RawConn) error {
 
 // Listen listens on host:port; port 0 picks one.
 func (o Options) Listen(ctx context.Context, address string) (net.Listener, error) {
-	o = o.filled()
-	lc := net.ListenConfig{Control: o.control, KeepAliveConfig: o.keepAlive()}
+	lc := net.ListenConfig{Control: o.control, KeepAliveConfig: keepAlive}
 	lc.SetMultipathTCP(false) // the kernel's MPTCP sockets are slower, and paths are the link's business
 	l, err := lc.Listen(ctx, "tcp", address)
 	if err != nil {
@@ -101,17 +65,10 @@ func (o Options) Listen(ctx context.Context, address string) (net.Listener, erro
 // Dial connects to the first of the addresses that answers. The preferred one comes first: each gets a
 // head start of Stagger, or until it fails, before the next one is tried as well.
 func (o Options) Dial(ctx context.Context, addresses []string) (net.Conn, error) {
-	o = o.filled()
+	o.Stagger = cmp.Or(o.Stagger, defaultStagger)
 	control := func(_ context.Context, n, a string, c syscall.RawConn) error { return o.control(n, a, c) }
-	d := net.Dialer{ControlContext: control, KeepAliveConfig: o.keepAlive()}
+	d := net.Dialer{ControlContext: control, KeepAliveConfig: keepAlive}
 	d.SetMultipathTCP(false)
-	if o.Source != "" {
-		ip := net.ParseIP(o.Source)
-		if ip == nil {
-			return nil, fmt.Errorf("dial: source %q is no IP address", o.Source)
-		}
-		d.LocalAddr = &net.TCPAddr{IP: ip}
-	}
 	if len(addresses) == 0 {
 		return nil, errors.New("dial: no address")
 	}
