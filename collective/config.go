@@ -72,6 +72,7 @@ type settings struct {
 	carryMax  int64
 	inlineMax int64
 	stashMax  int64
+	spillMax  int64
 	usual     schedule.Cost // where a world has none of its own
 	by        schedule.Algorithm
 	coding    kernel.Coding
@@ -91,6 +92,7 @@ func (c Config) settings() settings {
 		carryMax:  min(int64(limit(c.Carry, defaultCarry)), maxControl/2),
 		inlineMax: int64(limit(c.Inline, defaultInline)),
 		stashMax:  int64(limit(c.Stash, defaultStash)),
+		spillMax:  int64(limit(c.Spill, defaultSpill)),
 		usual:     cmp.Or(c.Cost, defaultCost),
 		by:        c.Algorithm,
 		coding:    c.Coding,

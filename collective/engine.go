@@ -41,8 +41,7 @@ type paused struct {
 // New returns an engine that refuses everything until SetWorld.
 func New(cfg Config) *Engine {
 	e := &Engine{
-		kit: kit{settings: cfg.settings(), spills: spills{limit: int64(limit(cfg.Spill, defaultSpill))},
-			strategies: &strategies},
+		kit:     kit{settings: cfg.settings(), strategies: &strategies},
 		stopped: refuse("there is no world yet"),
 		past:    &Error{Code: CodeAborted, Text: "the world of this rank has ended"},
 	}

@@ -30,9 +30,6 @@ func (o *op) advance() {
 		case o.stage == open && (o.remaining == 0 || o.dead && o.busy == 0):
 			o.stage = completing
 			o.mu.Unlock()
-			if b, ok := o.buffer.(*spill); ok {
-				b.ended()
-			}
 			// The name must be free before a rank hears of the end and uses it again.
 			o.kit.owner.remove(o)
 			o.completeAll(false)

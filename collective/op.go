@@ -23,7 +23,6 @@ type op struct {
 	by       schedule.Algorithm // of an allreduce between hosts
 	size     int64              // of the op's buffer
 	mixed    bool               // the strategy has something to do on this host besides its steps
-	late     bool               // layout got no memory for what passes through, but will later
 	buffer   Buffer             // of the kinds that bring their own result memory
 	results  results
 	tensors
@@ -119,8 +118,8 @@ func (reg *registry) choose(o *op, r *Request) {
 type kit struct {
 	settings
 	pools
-	spills     spills
 	stashed    atomic.Int64 // bytes, for operations of unknown size
+	spilled    atomic.Int64 // bytes of results that only pass through here
 	workers    workers
 	strategies *registry
 	owner      owner

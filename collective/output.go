@@ -2,6 +2,7 @@ package collective
 
 import (
 	"fmt"
+	"sync/atomic"
 
 	"gorun/collective/kernel"
 )
@@ -10,9 +11,8 @@ import (
 // an output of each rank.
 
 // provide gets result memory. If there is none, because ranks keep other results, the operation fails for the ranks of
-// this host, but a spill buffer still lets pass through what other hosts need. If there is no room for that either,
-// provide returns false and this host takes no part in the operation: for now if late is set; otherwise the world
-// cannot go on. On one host alone nothing passes through.
+// this host, but memory of the heap still lets pass through what other hosts need. If there is no room for that either,
+// provide returns false, and the world cannot go on. On one host alone nothing passes through.
 func (o *op) provide(n int64) bool {
 	k, here := o.kit, o.group.hosts[o.group.self]
 	b, err := k.allocator.Alloc(int(n))
@@ -26,18 +26,26 @@ func (o *op) provide(n int64) bool {
 		o.size = 0 // nothing passes through
 		return false
 	}
-	d, late := k.spills.take(n)
-	if d == nil {
-		o.size, o.late = 0, late
-		if !late {
-			k.owner.breaks(here.ID, fmt.Errorf("%w, and as other hosts need it to pass through, which may take %d bytes, "+
-				"the operation cannot end", o.err, k.spills.limit))
-		}
+	if k.spilled.Add(n) > k.spillMax {
+		k.spilled.Add(-n)
+		o.size = 0
+		k.owner.breaks(here.ID, fmt.Errorf("%w, and as other hosts need it to pass through, which may take %d bytes, "+
+			"the operation cannot end", o.err, k.spillMax))
 		return false
 	}
-	o.buffer, o.acc = d, d.heap
+	o.acc = make([]byte, n)
+	o.buffer = &spill{o.acc, &k.spilled}
 	return true
 }
+
+// spill is a result that only passes through here. Its op is the only holder.
+type spill struct {
+	heap
+	spilled *atomic.Int64
+}
+
+// Release implements Buffer.
+func (b *spill) Release() { b.spilled.Add(-int64(len(b.heap))) }
 
 // copyOut copies a result to the ranks whose output is not acc.
 func (o *op) copyOut(lo, hi int64) {

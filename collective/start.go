@@ -15,11 +15,7 @@ func (o *op) start() {
 		o.startLocal()
 		return
 	}
-	for o.layout(); o.late; o.layout() {
-		if o.kit.spills.wait(o.start) {
-			return
-		}
-	}
+	o.layout()
 	o.mu.Lock()
 	if o.dead { // aborted since the verdict
 		o.mu.Unlock()
@@ -54,7 +50,7 @@ func (o *op) start() {
 func (o *op) layout() {
 	r := o.lead()
 	size, _ := bytesOf(r.Shape, r.Type)
-	o.size, o.err, o.late, o.mixed = int64(size), nil, false, false
+	o.size, o.err, o.mixed = int64(size), nil, false
 	o.results.reset(len(o.own.reqs))
 	o.take(&o.own)
 	if o.own.lacking() && r.Kind == Allreduce {
