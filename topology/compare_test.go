@@ -119,7 +119,7 @@ func TestBetterThanOthers(t *testing.T) {
 		make func(*rand.Rand, int) ([]Host, []Edge)
 		// least is how many times the slowest edge is as fast as with the least sum, in the mean.
 		least float64
-	}{{"racks of ESXi hosts, some paths crowded", simulated, 1}, {"every way different, 1 to 10 Gbit/s", scattered, 1.1}} {
+	}{{"racks of ESXi hosts, some paths crowded", simulated, 1}, {"every way different, 1 to 10 Gbit/s", scattered, 1.05}} {
 		fmt.Fprintf(&b, "# %s\n", kind.name)
 		fmt.Fprintf(&b, "#         slowest edge, Gbit/s       crossings            allreduce of 1 GiB, s        CPU\n")
 		fmt.Fprintf(&b, "#%5s  %7s %7s %7s  %6s %6s %6s  %8s %8s %8s  %9s\n", "hosts", "rank", "sum", "ours", "rank", "sum", "ours", "rank", "sum", "ours", "time, ms")

@@ -320,18 +320,14 @@ func TestOrderIsTheBest(t *testing.T) {
 	}
 }
 
-// TestManyHosts plants one ring of good edges among many bad ones; a few other good edges lead astray.
+// TestManyHosts: where a third of all edges are bad, the ring is without any of them.
 func TestManyHosts(t *testing.T) {
 	for _, n := range []int{13, 40, 200} {
 		for seed := range uint64(10) {
 			rng := rand.New(rand.NewPCG(seed, uint64(n)))
 			good := make([]bool, n*n)
-			planted := rng.Perm(n)
-			for i, a := range planted {
-				good[a*n+planted[(i+1)%n]] = true
-				for range 3 {
-					good[a*n+rng.IntN(n)] = true
-				}
+			for at := range good {
+				good[at] = rng.IntN(3) > 0
 			}
 			var edges []topology.Edge
 			for at, isGood := range good {

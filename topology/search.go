@@ -22,12 +22,9 @@ type search struct {
 
 const (
 	neighbours = 8  // of a host, tried as its neighbours in the ring
-	stretch    = 3  // the most hosts that are moved together
-	rotations  = 10 // per host, to repair a ring
-	// fewRotations is the number for a ring of few hosts.
-	fewRotations = 400
-	touches      = 2 // per host, to repair one that is good enough
-	raises       = 5 // how often a higher floor is tried
+	stretch    = 10 // the most hosts that are moved together
+	softest    = 6  // how many kinds of soft costs are tried, each steeper than the one before
+	raises     = 8  // how often a higher floor is tried
 	// slow is the extra price of an edge below the floor: more than the crossings and round-trip times of any ring of
 	// up to 2¹⁴ hosts.
 	slow = int64(1) << 47
@@ -114,8 +111,6 @@ func (s *search) ring(floor float64) (order []int, ok bool) {
 	s.findNeighbours(floor)
 	s.nearest()
 	s.improve()
-	s.repair(max(fewRotations, rotations*s.p.n))
-	s.improve()
 	return s.order(), s.reached()
 }
 
@@ -140,8 +135,6 @@ func (s *search) raise(best []int, top float64) []int {
 		}
 		s.setFloor(floor)
 		s.follow(best)
-		s.improve()
-		s.repair(touches * s.p.n)
 		s.improve()
 		if order := s.order(); s.reached() && s.p.crossings(order) <= crossings {
 			best, low = order, s.p.slowest(order)
@@ -263,7 +256,7 @@ func (s *search) link(from, to int) {
 	s.next[from], s.prev[to], s.along[from] = to, from, s.price(from, to)
 }
 
-// improve moves stretches of up to three hosts next to neighbours of their ends as long as that makes the ring cheaper.
+// improve moves stretches of hosts next to neighbours of their ends as long as that makes the ring cheaper.
 func (s *search) improve() {
 	n := s.p.n
 	queue, queued := make([]int, 0, 2*n), make([]bool, n)
@@ -326,143 +319,4 @@ func (s *search) place(first, last int) (to int, found bool) {
 		try(s.prev[d], out.prices[k], func(c int) int64 { return s.price(c, first) })
 	}
 	return to, found
-}
-
-// repair replaces edges below the floor until there are none or the rotations are used up.
-func (s *search) repair(most int) {
-	for left := most; left > 0; {
-		slowEdge := -1
-		for k, a := 0, 0; k < s.p.n && slowEdge < 0; k, a = k+1, s.next[a] {
-			if s.along[a] >= slow {
-				slowEdge = a
-			}
-		}
-		if slowEdge < 0 {
-			return
-		}
-		path := newPath(s, slowEdge)
-		for !path.closes() {
-			if left--; left < 0 || s.p.over() || !path.rotate() {
-				return
-			}
-		}
-		path.close()
-	}
-}
-
-// path is a ring without one slow edge. A rotation adds two good edges, a→b' and b→c', where the path is a' … b b' … c
-// c' … a, which makes it a' … b c' … a b' … c: it has another end. Once the end has a good edge to the start, the ring
-// can be closed. Every so often the other end is rotated, with all edges reversed.
-type path struct {
-	s      *search
-	turned bool
-	hosts  []int
-	at     []int // at[host] is its index in hosts
-	spare  []int
-	ended  []int // how often a host became the end: the least frequent come first
-	turns  int
-}
-
-const turnEvery = 16
-
-func newPath(s *search, last int) *path {
-	n := s.p.n
-	p := &path{s: s, hosts: make([]int, n), at: make([]int, n), spare: make([]int, 0, n), ended: make([]int, n)}
-	for k, h := 0, s.next[last]; k < n; k, h = k+1, s.next[h] {
-		p.hosts[k] = h
-	}
-	p.number(0)
-	return p
-}
-
-func (p *path) number(from int) {
-	for k := from; k < len(p.hosts); k++ {
-		p.at[p.hosts[k]] = k
-	}
-}
-
-func (p *path) good(from, to int) bool {
-	if p.turned {
-		from, to = to, from
-	}
-	return p.s.price(from, to) < slow
-}
-
-// after returns hosts that a good edge may lead to; not all edges to them are good.
-func (p *path) after(host int) *nearby {
-	if p.turned {
-		return &p.s.in[host]
-	}
-	return &p.s.out[host]
-}
-
-func (p *path) closes() bool { return p.good(p.hosts[len(p.hosts)-1], p.hosts[0]) }
-
-func (p *path) close() {
-	if p.turned {
-		p.turn()
-	}
-	for k, h := range p.hosts {
-		p.s.link(h, p.hosts[(k+1)%len(p.hosts)])
-	}
-}
-
-func (p *path) turn() {
-	slices.Reverse(p.hosts)
-	p.number(0)
-	p.turned = !p.turned
-}
-
-// rotate rotates one of the ends. If neither has good edges for that, it accepts a slow b→c', to be repaired later. It
-// returns false if there is not even a good a→b'.
-func (p *path) rotate() bool {
-	if p.turns++; p.turns%turnEvery == 0 {
-		p.turn()
-	}
-	for _, alsoSlow := range []bool{false, true} {
-		for range 2 {
-			if p.rotateEnd(alsoSlow) {
-				return true
-			}
-			p.turn()
-		}
-	}
-	return false
-}
-
-func (p *path) rotateEnd(alsoSlow bool) bool {
-	ends := p.after(p.hosts[len(p.hosts)-1])
-	b, c := -1, -1
-	for k, b2 := range ends.list() {
-		i := p.at[b2] - 1
-		if i < 0 || ends.prices[k] >= slow {
-			continue
-		}
-		consider := func(c2 int) {
-			if j := p.at[c2] - 1; j > i && (b < 0 || p.ended[p.hosts[j]] < p.ended[p.hosts[c]]) {
-				b, c = i, j
-			}
-		}
-		if alsoSlow {
-			for _, c2 := range p.hosts[i+1:] {
-				consider(c2)
-			}
-			continue
-		}
-		near := p.after(p.hosts[i])
-		for k, c2 := range near.list() {
-			if near.prices[k] < slow {
-				consider(c2)
-			}
-		}
-	}
-	if b < 0 {
-		return false
-	}
-	p.ended[p.hosts[c]]++
-	p.spare = append(p.spare[:0], p.hosts[b+1:c+1]...)
-	copy(p.hosts[b+1:], p.hosts[c+1:])
-	copy(p.hosts[len(p.hosts)-len(p.spare):], p.spare)
-	p.number(b + 1)
-	return true
 }
