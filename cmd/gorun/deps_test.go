@@ -99,7 +99,7 @@ var allowed = map[string][]string{
 	"worker/rank":              {"collective", "collective/kernel", "worker/counters", "worker/session/codec"},
 	"worker/stall":             {"collective", "rendezvous/wire", "worker/rankenv", "worker/session"},
 	"worker/shm":               {"collective"},
-	"worker/signs":             {"rendezvous/wire", "worker/proc"},
+	"worker/signs":             {"rendezvous/wire", "topology/probe", "worker/proc"},
 	"worker/stacks":            {},
 	"collective":               {"collective/flight", "collective/kernel", "collective/link", "collective/schedule"},
 	"collective/admit":         {},

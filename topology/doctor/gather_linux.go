@@ -75,7 +75,7 @@ func Gather(ctx context.Context, version string) (Facts, error) {
 		f.Sshd = ParseSshd(read("/etc/ssh/sshd_config"))
 	}
 	f.Room = rooms()
-	f.Quota = probe.Quota("/")
+	f.Quota = probe.Quota("/", "self")
 	f.Ports = strings.Join(strings.Fields(read("/proc/sys/net/ipv4/ip_local_port_range")), "-")
 	f.NoFile, f.NProc, f.MemLock = limit(unix.RLIMIT_NOFILE), limit(unix.RLIMIT_NPROC), limit(unix.RLIMIT_MEMLOCK)
 	if locksFreely(read("/proc/self/status")) {

@@ -2,6 +2,7 @@ package probe
 
 import (
 	"fmt"
+	"iter"
 	"math"
 	"path"
 	"slices"
@@ -59,16 +60,16 @@ func usableCPUs(t tree, cpus int) int {
 	if cpus == 0 {
 		return -1
 	}
-	if q := Quota(string(t)); q > 0 {
+	if q := Quota(string(t), "self"); q > 0 {
 		cpus = min(cpus, max(1, int(math.Ceil(q))))
 	}
 	return cpus
 }
 
-// Quota returns how many CPUs' time the control groups of this process allow it, 0 for no limit.
-func Quota(root string) (least float64) {
+// Quota returns how many CPUs' time the control groups of a process, "self" or a number, allow it, 0 for no limit.
+func Quota(root, process string) (least float64) {
 	t := tree(root)
-	for dir := range controlGroups(t, "cpu") {
+	for dir := range ControlGroups(root, process, "cpu") {
 		quota, period, _ := strings.Cut(t.text(path.Join(dir, "cpu.max")), " ")
 		if quota == "" {
 			quota, period = t.text(path.Join(dir, "cpu.cfs_quota_us")), t.text(path.Join(dir, "cpu.cfs_period_us"))
@@ -94,7 +95,7 @@ func allowedCPUs(t tree) []int {
 // usableMemory returns the machine's memory, or the limit of the control group if that is less.
 func usableMemory(t tree) int64 {
 	total := kilobytes(field(t.text("proc/meminfo"), "MemTotal"))
-	for dir := range controlGroups(t, "memory") {
+	for dir := range ControlGroups(string(t), "self", "memory") {
 		for _, name := range []string{"memory.max", "memory.limit_in_bytes"} {
 			limit, err := strconv.ParseInt(t.text(path.Join(dir, name)), 10, 64) // no limit is "max", or huge
 			if err == nil && limit > 0 && (limit < total || total < 0 && limit < 1<<60) {
@@ -105,12 +106,13 @@ func usableMemory(t tree) int64 {
 	return total
 }
 
-// controlGroups calls yield with the directories of this process's control group and of all above it,
-// for a controller, in the unified hierarchy and in the older one. In a container the group's own path
+// ControlGroups yields the directories, below root, of a process's control group and of all above it, the nearest
+// first, for a controller, in the unified hierarchy and in the older one. In a container the group's own path
 // is often not there, but its limits are at the top.
-func controlGroups(t tree, controller string) func(yield func(dir string) bool) {
+func ControlGroups(root, process, controller string) iter.Seq[string] {
+	t := tree(root)
 	return func(yield func(string) bool) {
-		for line := range strings.Lines(t.text("proc/self/cgroup")) {
+		for line := range strings.Lines(t.text("proc/" + process + "/cgroup")) {
 			parts := strings.SplitN(strings.TrimSpace(line), ":", 3)
 			if len(parts) != 3 {
 				continue

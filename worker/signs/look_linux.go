@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"gorun/rendezvous/wire"
+	"gorun/topology/probe"
 	"gorun/worker/proc"
 )
 
@@ -44,7 +45,6 @@ type glance struct {
 	main      int
 	threads   map[int]thread
 	swapped   int64
-	groups    map[string]string
 	throttled int64 // nanoseconds
 	killed    int64 // processes, for lack of memory
 }
@@ -80,7 +80,7 @@ func (l *Look) End() map[int]*wire.Signs {
 			Throttled: max(g.throttled-then.throttled, 0) / 1000, Killed: g.killed,
 			Stolen: (steal - l.stolen) * tick.Microseconds() / int64(max(cpus(), 1))}
 		if s.Throttled > 0 {
-			s.Quota = quota(g.groups)
+			s.Quota = probe.Quota("/", strconv.Itoa(pid))
 		}
 		if window > 0 && float64(used) >= leastRival*float64(window) {
 			s.Rival, s.RivalCPU = rival, used.Microseconds()
@@ -176,7 +176,7 @@ func glanceAt(pid int) *glance {
 	if !ok {
 		return nil
 	}
-	g := &glance{stat: s, main: pid, threads: map[int]thread{}, groups: parseGroups(read(pid, "cgroup"))}
+	g := &glance{stat: s, main: pid, threads: map[int]thread{}}
 	g.swapped = field(read(pid, "status"), "VmSwap") << 10
 	tasks, _ := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
 	for _, e := range tasks[:min(len(tasks), mostThreads)] {
@@ -189,8 +189,8 @@ func glanceAt(pid int) *glance {
 		}
 		g.threads[id] = t
 	}
-	g.throttled = throttled(g.groups)
-	g.killed = killed(controls, g.groups)
+	g.throttled = throttled(pid)
+	g.killed = MemoryOf(pid).killed
 	return g
 }
 
@@ -213,94 +213,46 @@ func (s *signs) compare(then, now *glance) {
 // signs are wire.Signs with methods of this package.
 type signs wire.Signs
 
-// below returns the directories of a control group and of those above it, the nearest first.
-func below(root, group string) (dirs []string) {
-	for n := 0; n < 64; n++ {
-		dirs = append(dirs, filepath.Join(root, group))
-		if group == "/" || group == "." || group == "" {
-			break
-		}
-		group = filepath.Dir(group)
-	}
-	return dirs
-}
-
-// controls is where the kernel shows control groups.
-const controls = "/sys/fs/cgroup"
-
-// places returns where the files of a controller are for a process, the nearest group first: version 2, or 1.
-func places(root string, groups map[string]string, controller string) (dirs []string, old bool) {
-	if group, ok := groups[controller]; ok {
-		for _, at := range []string{filepath.Join(root, controller), filepath.Join(root, controller+",cpuacct")} {
-			if info, err := os.Stat(at); err == nil && info.IsDir() {
-				return below(at, group), true
-			}
-		}
-	}
-	return below(root, groups[""]), false
-}
-
 // throttled returns how long the control groups of a process have kept it from running, in nanoseconds.
-func throttled(groups map[string]string) (most int64) {
-	dirs, old := places(controls, groups, "cpu")
-	for _, dir := range dirs {
-		b, _ := os.ReadFile(filepath.Join(dir, "cpu.stat"))
-		if old {
-			most = max(most, field(b, "throttled_time"))
-		} else {
-			most = max(most, field(b, "throttled_usec")*1000)
-		}
+func throttled(pid int) (most int64) {
+	for dir := range probe.ControlGroups("/", strconv.Itoa(pid), "cpu") {
+		b, _ := os.ReadFile(filepath.Join("/", dir, "cpu.stat"))
+		most = max(most, field(b, "throttled_usec")*1000, field(b, "throttled_time"))
 	}
 	return most
-}
-
-// quota returns the CPUs that a process may use, by the narrowest of its control groups; 0 for no limit.
-func quota(groups map[string]string) (least float64) {
-	dirs, old := places(controls, groups, "cpu")
-	for _, dir := range dirs {
-		text, _ := os.ReadFile(filepath.Join(dir, "cpu.max"))
-		if old {
-			q, _ := os.ReadFile(filepath.Join(dir, "cpu.cfs_quota_us"))
-			p, _ := os.ReadFile(filepath.Join(dir, "cpu.cfs_period_us"))
-			text = slices.Concat(bytes.TrimSpace(q), []byte(" "), p)
-		}
-		if q := parseQuota(text); q > 0 && (least == 0 || q < least) {
-			least = q
-		}
-	}
-	return least
-}
-
-// killed returns how many processes of a control group the kernel has ended for lack of memory.
-func killed(root string, groups map[string]string) int64 {
-	dirs, old := places(root, groups, "memory")
-	name := "memory.events"
-	if old {
-		name = "memory.oom_control"
-	}
-	b, _ := os.ReadFile(filepath.Join(dirs[0], name))
-	return field(b, "oom_kill")
 }
 
 // Memory is the control group of a process, and how many of its processes the kernel had ended for lack of memory. The
 // zero value is that of a process without one.
 type Memory struct {
-	root   string // of the control groups
-	groups map[string]string
+	group  string // its directory
 	killed int64
 }
 
 // MemoryOf returns the group of a process as it is now.
-func MemoryOf(pid int) Memory {
-	return memoryOf(controls, parseGroups(read(pid, "cgroup")))
+func MemoryOf(pid int) Memory { return memoryOf("/", pid) }
+
+func memoryOf(root string, pid int) (m Memory) {
+	for dir := range probe.ControlGroups(root, strconv.Itoa(pid), "memory") {
+		m.group = filepath.Join(root, dir)
+		break
+	}
+	m.killed = m.now()
+	return m
 }
 
-func memoryOf(root string, groups map[string]string) Memory {
-	return Memory{root, groups, killed(root, groups)}
+// now returns how many processes of the group the kernel has ended for lack of memory.
+func (m Memory) now() int64 {
+	for _, name := range []string{"memory.events", "memory.oom_control"} { // of version 2 and 1
+		if b, err := os.ReadFile(filepath.Join(m.group, name)); err == nil {
+			return field(b, "oom_kill")
+		}
+	}
+	return 0
 }
 
 // Short reports whether the kernel has ended another process since.
-func (m Memory) Short() bool { return m.groups != nil && killed(m.root, m.groups) > m.killed }
+func (m Memory) Short() bool { return m.group != "" && m.now() > m.killed }
 
 // System calls that wait for a file, with the index of the argument that is its descriptor, or the address of its path.
 var (

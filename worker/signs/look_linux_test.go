@@ -60,9 +60,9 @@ func TestLook(t *testing.T) {
 // groups.
 func TestMemory(t *testing.T) {
 	for group, tt := range map[string]struct{ file, before, after string }{
-		"0::/job": {"job/memory.events", "low 0\nhigh 0\nmax 9\noom 4\noom_kill 2\noom_group_kill 0\n",
+		"0::/job": {"sys/fs/cgroup/job/memory.events", "low 0\nhigh 0\nmax 9\noom 4\noom_kill 2\noom_group_kill 0\n",
 			"low 0\nhigh 0\nmax 9\noom 5\noom_kill 3\noom_group_kill 0\n"},
-		"9:memory:/job\n0::/": {"memory/job/memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 2\n",
+		"9:memory:/job\n0::/": {"sys/fs/cgroup/memory/job/memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 2\n",
 			"oom_kill_disable 0\nunder_oom 1\noom_kill 3\n"},
 	} {
 		root := t.TempDir()
@@ -71,8 +71,10 @@ func TestMemory(t *testing.T) {
 			must.Do(t, os.WriteFile(path, []byte(text), 0o600))
 		}
 		must.Do(t, os.MkdirAll(filepath.Dir(path), 0o700))
+		must.Do(t, os.MkdirAll(filepath.Join(root, "proc/7"), 0o700))
+		must.Do(t, os.WriteFile(filepath.Join(root, "proc/7/cgroup"), []byte(group), 0o600))
 		put(tt.before)
-		m := memoryOf(root, parseGroups([]byte(group)))
+		m := memoryOf(root, 7)
 		if m.killed != 2 || m.Short() {
 			t.Errorf("%s: %+v, short: %v", group, m, m.Short())
 		}

@@ -147,32 +147,3 @@ func parseHolder(text []byte, waiter int) (holder int) {
 	}
 	return 0
 }
-
-// groups are the paths of a process's control groups, by controller; "" is that of version 2.
-func parseGroups(text []byte) map[string]string {
-	groups := map[string]string{}
-	for line := range strings.Lines(string(text)) {
-		f := strings.SplitN(strings.TrimSpace(line), ":", 3)
-		if len(f) != 3 {
-			continue
-		}
-		for _, controller := range strings.Split(f[1], ",") {
-			groups[controller] = f[2]
-		}
-	}
-	return groups
-}
-
-// parseQuota reads cpu.max, "50000 100000", as a number of CPUs; 0 for no limit.
-func parseQuota(text []byte) float64 {
-	f := strings.Fields(string(text))
-	if len(f) != 2 {
-		return 0
-	}
-	quota, err := strconv.ParseFloat(f[0], 64)
-	period, _ := strconv.ParseFloat(f[1], 64)
-	if err != nil || period <= 0 || quota <= 0 {
-		return 0
-	}
-	return quota / period
-}
