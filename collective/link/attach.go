@@ -510,7 +510,7 @@ func (sl *slot) resume(keys *keyed, theirs *resume) error {
 		sl.unfold()
 		newStream(l, sl.index, keys).start()
 		sl.replacing, sl.suspect, sl.since = false, false, time.Now()
-		l.stats.attached++
+		l.stats.Attached++
 		if sl.generation > 1 {
 			l.mesh.events.add(l, sl.index, flight.Resumed, resent)
 		}

@@ -19,9 +19,9 @@ type Damage struct {
 
 // damage counts damage on conn, and calls Config.Damaged. mu is held.
 func (l *link) damage(conn net.Conn) {
-	l.stats.damaged++
+	l.stats.Damaged++
 	if f := l.mesh.cfg.Damaged; f != nil {
-		d := Damage{Peer: l.peer, Local: conn.LocalAddr(), Remote: conn.RemoteAddr(), Times: l.stats.damaged}
+		d := Damage{Peer: l.peer, Local: conn.LocalAddr(), Remote: conn.RemoteAddr(), Times: l.stats.Damaged}
 		l.mesh.start(func() { f(d) }) // it may need mu
 	}
 }

@@ -39,7 +39,7 @@ type link struct {
 	watch watch
 	got   receiveWindow
 	acks  acks
-	stats counters
+	stats Totals
 }
 
 // watch decides when progress is checked, while segments are in flight.
@@ -48,18 +48,6 @@ type watch struct {
 	armed bool
 	since time.Time // when it was armed after a time with nothing in flight
 	moved time.Time // when a check found that the peer's kernel had received some of what is in flight
-}
-
-// counters are the figures of Status.
-type counters struct {
-	sentSegments, sentBytes         uint64
-	resentSegments, resentBytes     uint64
-	receivedSegments, receivedBytes uint64
-	duplicates, refused, damaged    uint64
-	attached                        uint64
-	upgradedBytes                   uint64 // of sentBytes
-	busyBytes                       uint64
-	busyTime                        time.Duration
 }
 
 // slot holds the streams of one index, one after the other. It opens them, and replaces those that broke.

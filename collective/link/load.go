@@ -27,7 +27,7 @@ func (b *load) drain(end uint64) { b.waits, b.drains, b.until = false, true, end
 // progress records an acknowledgement; base is the first number that is not acknowledged. The period ends when what
 // waited has arrived, even if the acknowledgement that says so brings only small segments: the next large one may come
 // long after. It counts up to the last acknowledgement of large segments.
-func (b *load) progress(now time.Duration, large bool, base uint64, stats *counters) {
+func (b *load) progress(now time.Duration, large bool, base uint64, stats *Totals) {
 	if large {
 		if !b.timed {
 			b.timed, b.from, b.first = true, now, b.acked
@@ -38,8 +38,8 @@ func (b *load) progress(now time.Duration, large bool, base uint64, stats *count
 		return
 	}
 	if b.timed {
-		stats.busyBytes += b.most - b.first
-		stats.busyTime += b.last - b.from
+		stats.BusyBytes += b.most - b.first
+		stats.BusyTime += b.last - b.from
 	}
 	b.forget()
 }

@@ -7,7 +7,7 @@ import (
 
 func TestLoad(t *testing.T) {
 	var b load
-	var c counters
+	var c Totals
 	ack := func(ms int, bytes, base uint64) {
 		b.acked += bytes
 		if b.counts() {
@@ -20,14 +20,14 @@ func TestLoad(t *testing.T) {
 	ack(20, 1000, 9) // 100 bytes a ms
 	b.waits = true   // more waits
 	b.drain(25)
-	if c.busyTime != 0 {
+	if c.BusyTime != 0 {
 		t.Errorf("it counts before the end: %+v", c)
 	}
 	ack(30, 1000, 20)
 	ack(40, 1000, 25) // what waited has arrived
 	ack(90, 9000, 26)
-	if c.busyBytes != 3000 || c.busyTime != 30*time.Millisecond {
-		t.Errorf("%d bytes in %v", c.busyBytes, c.busyTime)
+	if c.BusyBytes != 3000 || c.BusyTime != 30*time.Millisecond {
+		t.Errorf("%d bytes in %v", c.BusyBytes, c.BusyTime)
 	}
 	b.waits = true
 	ack(91, 500, 26)
@@ -35,15 +35,15 @@ func TestLoad(t *testing.T) {
 	ack(92, 2000, 26)  // a small segment before the last large one lacks
 	ack(93, 0, 28)     // it comes by itself
 	ack(999, 2500, 29) // of the next step of the training
-	if c.busyBytes != 5000 || c.busyTime != 31*time.Millisecond {
-		t.Errorf("%d bytes in %v, with the time until the next step", c.busyBytes, c.busyTime)
+	if c.BusyBytes != 5000 || c.BusyTime != 31*time.Millisecond {
+		t.Errorf("%d bytes in %v, with the time until the next step", c.BusyBytes, c.BusyTime)
 	}
 	b.waits = true
 	ack(100, 10, 30)
 	ack(110, 10, 31)
 	b.forget() // a stream broke
 	ack(120, 10, 40)
-	if c.busyBytes != 5000 || b.timed {
-		t.Errorf("%d bytes after a stream broke", c.busyBytes)
+	if c.BusyBytes != 5000 || b.timed {
+		t.Errorf("%d bytes after a stream broke", c.BusyBytes)
 	}
 }

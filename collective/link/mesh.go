@@ -315,8 +315,11 @@ func (m *Mesh) Forget(peer int) {
 	m.links.Store(&links)
 	m.mu.Unlock()
 	l.close()
+	l.mu.Lock()
+	did := l.totals()
+	l.mu.Unlock()
 	m.mu.Lock()
-	m.past.add(l.totals())
+	m.past.add(did)
 	m.mu.Unlock()
 	m.changed.notify()
 	m.flushed.notify()
@@ -435,24 +438,14 @@ type Status struct {
 	Err     error     // why a stream last broke or could not be opened; nil if all that are needed are up
 	Lost    error     // see Config.Lost
 
-	SentSegments, SentBytes         uint64 // without repetitions
-	ResentSegments, ResentBytes     uint64
-	ReceivedSegments, ReceivedBytes uint64
-	Duplicates                      uint64 // segments that arrived again
-	Refused                         uint64 // by Handler.Place
-	Damaged                         uint64 // streams that were replaced because of damaged data
-	Attached                        uint64 // streams that were opened so far
-	Upgraded                        int    // streams that are up and that Config.Upgrade has replaced the connection of
+	Totals
+	Upgraded int // streams that are up and that Config.Upgrade has replaced the connection of
 
 	// RTT is the shortest recent round trip of a stream, from the kernel or the device; 0 if unknown.
 	RTT time.Duration
 	// AckedBytes are what the peer's kernel or device has acknowledged, and SentAgain the packets that the kernel sent
 	// again, of the streams that are up.
 	AckedBytes, SentAgain uint64
-	// BusyBytes is what the peer acknowledged in BusyTime, while there was more to send than the streams took: together
-	// they are the bandwidth of the path to the peer.
-	BusyBytes uint64
-	BusyTime  time.Duration
 }
 
 // Status returns the state of the link to a peer; false if there is none.
@@ -463,14 +456,7 @@ func (m *Mesh) Status(peer int) (Status, bool) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	c := &l.stats
-	s := Status{
-		Streams: l.up, Heard: l.lastHeard(), Unacked: l.out.win.held, Queued: l.out.queued(), Lost: l.lost,
-		SentSegments: c.sentSegments, SentBytes: c.sentBytes, ResentSegments: c.resentSegments, ResentBytes: c.resentBytes,
-		ReceivedSegments: c.receivedSegments, ReceivedBytes: c.receivedBytes,
-		Duplicates: c.duplicates, Refused: c.refused, Damaged: c.damaged, Attached: c.attached,
-		BusyBytes: c.busyBytes, BusyTime: c.busyTime,
-	}
+	s := Status{Streams: l.up, Heard: l.lastHeard(), Unacked: l.out.win.held, Queued: l.out.queued(), Lost: l.lost, Totals: l.totals()}
 	for _, sl := range l.slots {
 		if st := sl.stream; st != nil && !st.closed {
 			rtt, acked, again := st.kernel()

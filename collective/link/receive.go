@@ -81,7 +81,7 @@ func (r *receiver) segment() error {
 		err = l.acknowledge(f.ack, r.words[:1], &r.done)
 	}
 	if known {
-		l.stats.duplicates++
+		l.stats.Duplicates++
 		l.acks.add(&f.Header)
 	}
 	l.mu.Unlock()
@@ -121,10 +121,9 @@ func (r *receiver) segment() error {
 		r.stream.took++
 		l.got.add(f.seq)
 		l.acks.add(&h)
-		l.stats.receivedSegments++
-		l.stats.receivedBytes += uint64(n)
+		l.stats.ReceivedSegments++
 		if refused != nil {
-			l.stats.refused++
+			l.stats.Refused++
 		}
 	}
 	l.mu.Unlock()

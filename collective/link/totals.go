@@ -2,23 +2,33 @@ package link
 
 import "time"
 
-// Totals are sums over all links that a mesh has had.
+// Totals are what one link has done, or all that a mesh has had.
 type Totals struct {
-	SentBytes      uint64 // without repetitions
-	UpgradedBytes  uint64 // of SentBytes: not over TCP, see Config.Upgrade
-	ResentSegments uint64
-	ResentBytes    uint64
-	Renewed        uint64 // streams that replaced others
-	Damaged        uint64 // streams that delivered damaged data
-	BusyBytes      uint64 // see Status.BusyBytes
-	BusyTime       time.Duration
+	SentSegments, SentBytes     uint64 // without repetitions
+	UpgradedBytes               uint64 // of SentBytes: not over TCP, see Config.Upgrade
+	ResentSegments, ResentBytes uint64
+	ReceivedSegments            uint64
+	Duplicates                  uint64 // segments that arrived again
+	Refused                     uint64 // by Handler.Place
+	Attached                    uint64 // streams that were opened
+	Renewed                     uint64 // of Attached: those that replaced others
+	Damaged                     uint64 // streams that were replaced because of damaged data
+	// BusyBytes is what the peer acknowledged in BusyTime, while there was more to send than the streams took: together
+	// they are the bandwidth of the path to the peer.
+	BusyBytes uint64
+	BusyTime  time.Duration
 }
 
 func (t *Totals) add(o Totals) {
+	t.SentSegments += o.SentSegments
 	t.SentBytes += o.SentBytes
 	t.UpgradedBytes += o.UpgradedBytes
 	t.ResentSegments += o.ResentSegments
 	t.ResentBytes += o.ResentBytes
+	t.ReceivedSegments += o.ReceivedSegments
+	t.Duplicates += o.Duplicates
+	t.Refused += o.Refused
+	t.Attached += o.Attached
 	t.Renewed += o.Renewed
 	t.Damaged += o.Damaged
 	t.BusyBytes += o.BusyBytes
@@ -35,11 +45,9 @@ type LinkTotals struct {
 // Links returns what each link that there is has done so far.
 func (m *Mesh) Links() (all []LinkTotals) {
 	for peer, l := range *m.links.Load() {
-		one := LinkTotals{Totals: l.totals(), Peer: peer}
 		l.mu.Lock()
-		one.Queued = l.out.win.held + l.out.queued()
+		all = append(all, LinkTotals{Totals: l.totals(), Peer: peer, Queued: l.out.win.held + l.out.queued()})
 		l.mu.Unlock()
-		all = append(all, one)
 	}
 	return all
 }
@@ -49,20 +57,15 @@ func (m *Mesh) Totals() Totals {
 	m.mu.Lock()
 	sum := m.past
 	m.mu.Unlock()
-	for _, l := range *m.links.Load() {
-		sum.add(l.totals())
+	for _, l := range m.Links() {
+		sum.add(l.Totals)
 	}
 	return sum
 }
 
+// totals is called with the lock held.
 func (l *link) totals() Totals {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	c := &l.stats
-	t := Totals{SentBytes: c.sentBytes, UpgradedBytes: c.upgradedBytes, ResentSegments: c.resentSegments,
-		ResentBytes: c.resentBytes, Damaged: c.damaged, BusyBytes: c.busyBytes, BusyTime: c.busyTime}
-	if first := uint64(l.opened); c.attached > first {
-		t.Renewed = c.attached - first
-	}
+	t := l.stats
+	t.Renewed = t.Attached - min(t.Attached, uint64(l.opened))
 	return t
 }

@@ -80,14 +80,14 @@ func (st *stream) take(limit int) bool {
 			break
 		}
 		if s.state.again {
-			l.stats.resentSegments++
-			l.stats.resentBytes += uint64(s.Length)
+			l.stats.ResentSegments++
+			l.stats.ResentBytes += uint64(s.Length)
 		} else {
 			l.out.win.add(s)
-			l.stats.sentSegments++
-			l.stats.sentBytes += uint64(s.Length)
+			l.stats.SentSegments++
+			l.stats.SentBytes += uint64(s.Length)
 			if st.upgraded != nil {
-				l.stats.upgradedBytes += uint64(s.Length)
+				l.stats.UpgradedBytes += uint64(s.Length)
 			}
 		}
 		s.state.stream, s.state.writing = st.index, true

@@ -12,7 +12,7 @@ import (
 func TestCarried(t *testing.T) {
 	var c carried
 	at := func(rtt time.Duration, mb uint64, busy time.Duration) {
-		c.look(link.Status{RTT: rtt, BusyBytes: mb << 20, BusyTime: busy})
+		c.look(link.Status{RTT: rtt, Totals: link.Totals{BusyBytes: mb << 20, BusyTime: busy}})
 	}
 	at(90*time.Microsecond, 0, 0)
 	at(50*time.Microsecond, 1, time.Millisecond)
@@ -61,7 +61,7 @@ func TestDoubtful(t *testing.T) {
 	look := func(rate uint64, want float64, doubt bool) {
 		t.Helper()
 		bytes += 100 * rate
-		doubts := c.look(link.Status{BusyBytes: bytes, BusyTime: c.seen.BusyTime + 100*time.Second})
+		doubts := c.look(link.Status{Totals: link.Totals{BusyBytes: bytes, BusyTime: c.seen.BusyTime + 100*time.Second}})
 		if got := c.edge.Bandwidth; math.Abs(got-want) > 0.05*want || doubts != doubt {
 			t.Errorf("at %d bytes per second: %g, should be %g; doubt: %v", rate, got, want, doubts)
 		}
@@ -98,7 +98,7 @@ func TestList(t *testing.T) {
 // TestForget: after a move neither what was measured before counts, nor what links counted until then.
 func TestForget(t *testing.T) {
 	d := New(Config{Job: &wire.Job{HostID: 1}})
-	d.edges.to(2).look(link.Status{RTT: 50 * time.Microsecond, BusyBytes: 1 << 30, BusyTime: time.Second})
+	d.edges.to(2).look(link.Status{RTT: 50 * time.Microsecond, Totals: link.Totals{BusyBytes: 1 << 30, BusyTime: time.Second}})
 	d.edges.to(3).tried(1e9)
 	if len(d.edges.list(4)) != 2 {
 		t.Fatalf("%+v", d.edges)
@@ -107,7 +107,7 @@ func TestForget(t *testing.T) {
 	if list := d.edges.list(4); len(list) != 0 {
 		t.Errorf("after a move: %+v", list)
 	}
-	d.edges.to(2).look(link.Status{RTT: 500 * time.Microsecond, BusyBytes: 1<<30 + 1, BusyTime: time.Second + time.Microsecond})
+	d.edges.to(2).look(link.Status{RTT: 500 * time.Microsecond, Totals: link.Totals{BusyBytes: 1<<30 + 1, BusyTime: time.Second + time.Microsecond}})
 	if e := d.edges.to(2).edge; e.Bandwidth != 0 || e.RTT != 500e-6 {
 		t.Errorf("traffic from before the move counts: %+v", e)
 	}
