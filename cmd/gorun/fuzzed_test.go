@@ -18,7 +18,6 @@ var unfuzzed = map[string]string{
 	"launcher/elastic.ParseBlacklist":    "one of a few names",
 	"launcher/elastic.ParseOnFailure":    "one of a few names",
 	"topology.ParseBy":                   "one of a few names",
-	"worker/proc.parseUsage":             "the kernel's own text",
 }
 
 // TestParsersAreFuzzed: what reads the text of users, programs and hosts is reached by a fuzz test of its package.

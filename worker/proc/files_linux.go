@@ -17,19 +17,19 @@ type Files struct {
 // FilesBelow returns, for each of the given processes, the interesting files of it and its descendants. It omits
 // processes that have mapped none, and those of other users.
 func FilesBelow(pids []int, interest func(path string) bool) (map[int][]Files, error) {
-	table, err := readTable()
+	table, err := ReadTable()
 	if err != nil {
 		return nil, err
 	}
 	children, found := byParent(table), map[int][]Files{}
 	for _, pid := range pids {
-		for _, p := range append([]process{{pid: pid}}, below(children, pid)...) {
-			text, err := os.ReadFile("/proc/" + strconv.Itoa(p.pid) + "/maps")
+		for _, p := range append([]Process{{PID: pid}}, below(children, pid)...) {
+			text, err := os.ReadFile("/proc/" + strconv.Itoa(p.PID) + "/maps")
 			if err != nil {
 				continue // it has ended
 			}
 			if paths := parseMaps(text, interest); len(paths) > 0 {
-				found[pid] = append(found[pid], Files{p.pid, append(paths, opened(p.pid, interest)...)})
+				found[pid] = append(found[pid], Files{p.PID, append(paths, opened(p.PID, interest)...)})
 			}
 		}
 	}

@@ -20,7 +20,7 @@ import (
 type Group struct {
 	unbrand func()
 	cfg     Config
-	self    process
+	self    Process
 	calls   chan func() // run by the loop
 	exits   chan Exit
 	ended   chan struct{}  // the loop has returned
@@ -372,10 +372,10 @@ func (g *Group) through(r *rank, now time.Time) bool {
 // scan reads the process table, reaps adopted orphans, and presses on with everything that must end.
 func (g *Group) scan(now time.Time) {
 	none := childless()
-	var table []process
+	var table []Process
 	var err error
 	if !none {
-		table, err = readTable()
+		table, err = ReadTable()
 	}
 	if err != nil { // out of descriptors, most likely: what can be done without, and again soon
 		for _, r := range g.ranks {
@@ -421,9 +421,9 @@ func (g *Group) scan(now time.Time) {
 
 // pressAll continues a Stop and answers it when everything has ended: when there is no child, which is certain, or when
 // two scans found nothing.
-func (g *Group) pressAll(owned map[int][]process, none bool, now time.Time) {
+func (g *Group) pressAll(owned map[int][]Process, none bool, now time.Time) {
 	s := g.stop
-	var left []process
+	var left []Process
 	for _, ps := range owned {
 		left = append(left, living(ps)...)
 	}
@@ -442,7 +442,7 @@ func (g *Group) pressAll(owned map[int][]process, none bool, now time.Time) {
 	case len(left) > 0:
 		stuck := &StuckError{}
 		for _, p := range left {
-			stuck.PIDs = append(stuck.PIDs, p.pid)
+			stuck.PIDs = append(stuck.PIDs, p.PID)
 		}
 		slices.Sort(stuck.PIDs)
 		err = stuck
@@ -499,18 +499,18 @@ func (g *Group) origin(pid int) (leader int, ok bool) {
 
 // reap reaps adopted orphans. Those of ranks are left to os/exec, and so are processes in our own session, which other
 // parts of the daemon started.
-func (g *Group) reap(table []process) {
+func (g *Group) reap(table []Process) {
 	for _, p := range table {
-		if p.parent != g.self.pid || !p.dead() || p.session == g.self.session ||
-			slices.ContainsFunc(g.ranks, func(r *rank) bool { return r.pid == p.pid && !r.ended }) {
+		if p.Parent != g.self.PID || !p.dead() || p.Session == g.self.Session ||
+			slices.ContainsFunc(g.ranks, func(r *rank) bool { return r.pid == p.PID && !r.ended }) {
 			continue
 		}
-		unix.Wait4(p.pid, nil, unix.WNOHANG, nil)
+		unix.Wait4(p.PID, nil, unix.WNOHANG, nil)
 	}
 }
 
 // press sends TERM the first time (and CONT, or a stopped process would never see it), KILL when time is up.
-func (s *sweep) press(left []process, self process, now time.Time, grace time.Duration) {
+func (s *sweep) press(left []Process, self Process, now time.Time, grace time.Duration) {
 	switch {
 	case !s.termed && s.killAt.IsZero():
 		s.killAt = now.Add(grace)

@@ -108,7 +108,7 @@ func forwardTerm(term func(), signals <-chan os.Signal, stop, ended <-chan struc
 }
 
 // endAll kills and reaps every descendant.
-func endAll(self process, deadline time.Time) error {
+func endAll(self Process, deadline time.Time) error {
 	pause := firstScan
 	for empty := 0; ; {
 		for {
@@ -119,11 +119,11 @@ func endAll(self process, deadline time.Time) error {
 		if childless() {
 			return nil
 		}
-		table, err := readTable()
+		table, err := ReadTable()
 		if err != nil {
 			return err
 		}
-		left := living(below(byParent(table), self.pid))
+		left := living(below(byParent(table), self.PID))
 		if len(left) == 0 {
 			if empty++; empty == 2 { // as for Group.Stop
 				return nil
@@ -134,7 +134,7 @@ func endAll(self process, deadline time.Time) error {
 		if time.Now().After(deadline) {
 			stuck := &StuckError{}
 			for _, p := range left {
-				stuck.PIDs = append(stuck.PIDs, p.pid)
+				stuck.PIDs = append(stuck.PIDs, p.PID)
 			}
 			return stuck
 		}

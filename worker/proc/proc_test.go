@@ -10,19 +10,24 @@ import (
 )
 
 func TestParseStat(t *testing.T) {
-	const rest = " 17 42 42 0 -1 4194560 100 0 0 0 1 2 0 0 20 0 3 0 12345 1000 200 18446744073709551615"
+	const rest = " 17 42 42 0 -1 4194560 100 200 33 44 150 50 20 5 20 0 3 0 12345 1000 7 18446744073709551615 1 2 3 4 5 0 0 " +
+		"16781312 0 0 0 0 17 1 0 0 0 0 0 1 2 3 4 5 6 7 9\n"
+	want := func(command string, state byte) Process {
+		return Process{PID: 42, Parent: 17, Group: 42, Session: 42, State: state, Threads: 3, Born: 12345, Command: command,
+			Faults: 33, Ticks: 200, ChildTicks: 25, Pages: 7, Exit: 9}
+	}
 	tests := []struct {
 		name, line string
-		want       process
+		want       Process
 		bad        bool
 	}{
-		{"plain", "42 (sleep) S" + rest, process{pid: 42, parent: 17, group: 42, session: 42, state: 'S', threads: 3, born: 12345}, false},
-		{"name with parentheses", "42 (a) Z 1 (b)) Z" + rest, process{pid: 42, parent: 17, group: 42, session: 42, state: 'Z', threads: 3, born: 12345}, false},
-		{"name with newline", "42 (a\nb) R" + rest + "\n", process{pid: 42, parent: 17, group: 42, session: 42, state: 'R', threads: 3, born: 12345}, false},
-		{"empty", "", process{}, true},
-		{"cut off", "42 (sleep) S 17 42", process{}, true},
-		{"no name", "42 S 17 42 42", process{}, true},
-		{"not a number", "42 (sleep) S x" + rest, process{}, true},
+		{"plain", "42 (sleep) S" + rest, want("sleep", 'S'), false},
+		{"name with parentheses", "42 (a) Z 1 (b)) Z" + rest, want("a) Z 1 (b)", 'Z'), false},
+		{"name with newline", "42 (a\nb) R" + rest, want("a\nb", 'R'), false},
+		{"empty", "", Process{}, true},
+		{"cut off", "42 (sleep) S 17 42", Process{}, true},
+		{"no name", "42 S 17 42 42", Process{}, true},
+		{"not a number", "42 (sleep) S x" + rest, Process{}, true},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -42,14 +47,14 @@ func FuzzParseStat(f *testing.F) {
 
 func TestDead(t *testing.T) {
 	for _, tt := range []struct {
-		p    process
+		p    Process
 		want bool
 	}{
-		{process{state: 'S', threads: 1}, false},
-		{process{state: 'Z', threads: 1}, true},
-		{process{state: 'Z', threads: 0}, true},
-		{process{state: 'Z', threads: 4}, false}, // its first thread ended, others run
-		{process{state: 'T', threads: 1}, false},
+		{Process{State: 'S', Threads: 1}, false},
+		{Process{State: 'Z', Threads: 1}, true},
+		{Process{State: 'Z', Threads: 0}, true},
+		{Process{State: 'Z', Threads: 4}, false}, // its first thread ended, others run
+		{Process{State: 'T', Threads: 1}, false},
 	} {
 		if got := tt.p.dead(); got != tt.want {
 			t.Errorf("%+v dead = %v, want %v", tt.p, got, tt.want)
@@ -58,21 +63,21 @@ func TestDead(t *testing.T) {
 }
 
 func TestLineage(t *testing.T) {
-	self := process{pid: 10, session: 5}
-	table := []process{
-		{pid: 1}, {pid: 5, parent: 1, session: 5}, self,
-		{pid: 20, parent: 10, group: 20, session: 20}, // rank
-		{pid: 21, parent: 20, group: 20, session: 20}, // its child
-		{pid: 22, parent: 21, group: 22, session: 22}, // with a session of its own
-		{pid: 30, parent: 10, group: 30, session: 30}, // another rank
-		{pid: 40, parent: 10, group: 40, session: 20}, // orphan in the first rank's session
-		{pid: 41, parent: 40, group: 41, session: 41}, // its child
-		{pid: 50, parent: 10, group: 50, session: 50}, // detached, knows its rank
-		{pid: 60, parent: 10, group: 60, session: 60}, // detached, knows nothing
-		{pid: 61, parent: 60, group: 60, session: 60},
-		{pid: 70, parent: 10, group: 10, session: 5}, // the daemon's own child
-		{pid: 71, parent: 70, group: 71, session: 5},
-		{pid: 80, parent: 1, group: 80, session: 80}, // none of ours
+	self := Process{PID: 10, Session: 5}
+	table := []Process{
+		{PID: 1}, {PID: 5, Parent: 1, Session: 5}, self,
+		{PID: 20, Parent: 10, Group: 20, Session: 20}, // rank
+		{PID: 21, Parent: 20, Group: 20, Session: 20}, // its child
+		{PID: 22, Parent: 21, Group: 22, Session: 22}, // with a session of its own
+		{PID: 30, Parent: 10, Group: 30, Session: 30}, // another rank
+		{PID: 40, Parent: 10, Group: 40, Session: 20}, // orphan in the first rank's session
+		{PID: 41, Parent: 40, Group: 41, Session: 41}, // its child
+		{PID: 50, Parent: 10, Group: 50, Session: 50}, // detached, knows its rank
+		{PID: 60, Parent: 10, Group: 60, Session: 60}, // detached, knows nothing
+		{PID: 61, Parent: 60, Group: 60, Session: 60},
+		{PID: 70, Parent: 10, Group: 10, Session: 5}, // the daemon's own child
+		{PID: 71, Parent: 70, Group: 71, Session: 5},
+		{PID: 80, Parent: 1, Group: 80, Session: 80}, // none of ours
 	}
 	origin := func(pid int) (int, bool) { return 30, pid == 50 }
 	got := lineage(table, self, map[int]bool{20: true, 30: true}, origin)
@@ -80,7 +85,7 @@ func TestLineage(t *testing.T) {
 	for owner, pids := range want {
 		var have []int
 		for _, p := range got[owner] {
-			have = append(have, p.pid)
+			have = append(have, p.PID)
 		}
 		slices.Sort(have)
 		if !slices.Equal(have, pids) {
@@ -95,9 +100,9 @@ func TestLineage(t *testing.T) {
 // TestBelowEnds: a table that was read while numbers were used anew may lead round in a circle.
 func TestBelowEnds(t *testing.T) {
 	err := quick.Check(func(parents []uint8) bool {
-		var table []process
+		var table []Process
 		for i, p := range parents {
-			table = append(table, process{pid: i, parent: int(p)})
+			table = append(table, Process{PID: i, Parent: int(p)})
 		}
 		return len(below(byParent(table), 0)) <= len(table)
 	}, nil)

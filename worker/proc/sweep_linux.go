@@ -32,7 +32,7 @@ func sweepProcesses(job string, deadline time.Time) error {
 	}
 	pause, killed := firstScan, false
 	for empty := 0; empty < 2; {
-		table, err := readTable()
+		table, err := ReadTable()
 		if err != nil {
 			return err
 		}
@@ -45,7 +45,7 @@ func sweepProcesses(job string, deadline time.Time) error {
 		if killed && time.Now().After(deadline) { // once, however long it took to find them
 			stuck := &StuckError{}
 			for _, p := range left {
-				stuck.PIDs = append(stuck.PIDs, p.pid)
+				stuck.PIDs = append(stuck.PIDs, p.PID)
 			}
 			return stuck
 		}
@@ -59,10 +59,10 @@ func sweepProcesses(job string, deadline time.Time) error {
 
 // abandoned lists the living processes with a brand, or with a job's mark, that are neither daemons nor below one,
 // and not above this process, which may be a rank's.
-func abandoned(table []process, job string) (left []process) {
+func abandoned(table []Process, job string) (left []Process) {
 	parents := map[int]int{}
 	for _, p := range table {
-		parents[p.pid] = p.parent
+		parents[p.PID] = p.Parent
 	}
 	ours := ancestry(os.Getpid(), parents)
 	daemons := map[int]bool{}
@@ -75,11 +75,11 @@ func abandoned(table []process, job string) (left []process) {
 		return is
 	}
 	for _, p := range living(table) {
-		branded := brandOn(p.pid) != 0
-		if !branded && (job == "" || !marked(p.pid, job)) || slices.Contains(ours, p.pid) {
+		branded := brandOn(p.PID) != 0
+		if !branded && (job == "" || !marked(p.PID, job)) || slices.Contains(ours, p.PID) {
 			continue
 		}
-		line := ancestry(p.pid, parents)
+		line := ancestry(p.PID, parents)
 		if slices.ContainsFunc(line, supervised) || branded && !orphaned(line, parents) {
 			continue
 		}
@@ -152,25 +152,25 @@ func marked(pid int, job string) bool {
 
 // killAsRead kills processes if they are still the ones in the table, not others that reuse their numbers. If all
 // processes of a group are to be killed it kills the group, so that a fork cannot escape.
-func killAsRead(left, table []process, self process) {
-	mixed := map[int]bool{self.group: true}
+func killAsRead(left, table []Process, self Process) {
+	mixed := map[int]bool{self.Group: true}
 	for _, p := range table {
 		if !slices.Contains(left, p) {
-			mixed[p.group] = true
+			mixed[p.Group] = true
 		}
 	}
 	for _, p := range left {
-		handle, err := os.FindProcess(p.pid) // it identifies the process exactly, where the kernel can (5.4)
+		handle, err := os.FindProcess(p.PID) // it identifies the process exactly, where the kernel can (5.4)
 		if err != nil {
 			continue
 		}
-		now, err := readStat("/proc/"+strconv.Itoa(p.pid)+"/stat", make([]byte, 1024))
+		now, alive := Read(p.PID)
 		switch {
-		case err != nil || now.born != p.born || now.group != p.group:
-		case mixed[p.group] || p.group <= 1:
+		case !alive || now.Born != p.Born || now.Group != p.Group:
+		case mixed[p.Group] || p.Group <= 1:
 			handle.Kill()
 		default:
-			unix.Kill(-p.group, unix.SIGKILL)
+			unix.Kill(-p.Group, unix.SIGKILL)
 		}
 		handle.Release()
 	}

@@ -5,51 +5,59 @@ import (
 	"errors"
 	"slices"
 	"strconv"
+	"time"
 )
 
-// process is one line of the process table.
-type process struct {
-	pid, parent, group, session int
-	state                       byte
-	threads                     int
-	born                        uint64 // in ticks since boot: distinguishes processes that had the same number
+// Process is one line of the process table.
+type Process struct {
+	PID, Parent, Group, Session int
+	State                       byte
+	Threads                     int
+	Born                        int64 // in ticks since boot: distinguishes processes that had the same number
+	Command                     string
+	Faults                      int64 // pages that came from disk
+	Ticks, ChildTicks           int64 // CPU time, of itself and of children that have ended
+	Pages                       int64 // in memory
+	Exit                        int   // status, of a zombie
 }
 
+// Tick is the unit of times in /proc, the same on every Linux that Go runs on.
+const Tick = 10 * time.Millisecond
+
 // dead reports a zombie. A first thread that has ended while others run looks like one and is not.
-func (p process) dead() bool {
-	return p.state == 'X' || p.state == 'Z' && p.threads <= 1
+func (p Process) dead() bool {
+	return p.State == 'X' || p.State == 'Z' && p.Threads <= 1
 }
 
 var errStat = errors.New("parse process status: malformed")
 
 // parseStat reads /proc/PID/stat. The command's name is in parentheses and may hold anything, further
 // parentheses too, so that counting fields starts behind the last one.
-func parseStat(b []byte) (process, error) {
-	head, _, ok := bytes.Cut(b, []byte(" ("))
-	if !ok {
-		return process{}, errStat
+func parseStat(b []byte) (p Process, err error) {
+	head, rest, ok := bytes.Cut(b, []byte(" ("))
+	end := bytes.LastIndexByte(rest, ')')
+	if !ok || end < 0 {
+		return Process{}, errStat
 	}
-	pid, err := strconv.Atoi(string(head))
-	if err != nil {
-		return process{}, errStat
+	if p.PID, err = strconv.Atoi(string(head)); err != nil {
+		return Process{}, errStat
 	}
-	f := bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:])
-	// state ppid pgrp session tty tpgid flags minflt cminflt majflt cmajflt utime stime cutime cstime
-	// priority nice num_threads itrealvalue starttime …
-	if len(f) < 20 || len(f[0]) != 1 {
-		return process{}, errStat
+	f := bytes.Fields(rest[end+1:])
+	if len(f) < 22 || len(f[0]) != 1 {
+		return Process{}, errStat
 	}
-	p := process{pid: pid, state: f[0][0]}
-	for _, field := range []struct {
-		to *int
-		at int
-	}{{&p.parent, 1}, {&p.group, 2}, {&p.session, 3}, {&p.threads, 17}} {
-		if *field.to, err = strconv.Atoi(string(f[field.at])); err != nil {
-			return process{}, errStat
+	number := func(field int) (n int64) { // as proc(5) counts: the state is field 3
+		if field-3 < len(f) && err == nil {
+			n, err = strconv.ParseInt(string(f[field-3]), 10, 64)
 		}
+		return n
 	}
-	if p.born, err = strconv.ParseUint(string(f[19]), 10, 64); err != nil {
-		return process{}, errStat
+	p.Command, p.State = string(rest[:end]), f[0][0]
+	p.Parent, p.Group, p.Session, p.Threads = int(number(4)), int(number(5)), int(number(6)), int(number(20))
+	p.Faults, p.Ticks, p.ChildTicks = number(12), number(14)+number(15), number(16)+number(17)
+	p.Born, p.Pages, p.Exit = number(22), number(24), int(number(52))
+	if err != nil {
+		return Process{}, errStat
 	}
 	return p, nil
 }
@@ -64,24 +72,24 @@ const noRank = -1
 //
 // Children of self in self's own session belong to the daemon, not to ranks: a rank gets a new session before it runs
 // its first instruction, and no process can join an older one.
-func lineage(table []process, self process, leaders map[int]bool,
-	origin func(pid int) (leader int, ok bool)) map[int][]process {
+func lineage(table []Process, self Process, leaders map[int]bool,
+	origin func(pid int) (leader int, ok bool)) map[int][]Process {
 	children := byParent(table)
-	owned := map[int][]process{}
-	claim := func(owner int, p process) {
-		owned[owner] = append(append(owned[owner], p), below(children, p.pid)...)
+	owned := map[int][]Process{}
+	claim := func(owner int, p Process) {
+		owned[owner] = append(append(owned[owner], p), below(children, p.PID)...)
 	}
-	for _, p := range children[self.pid] {
+	for _, p := range children[self.PID] {
 		switch {
-		case leaders[p.pid]:
-			claim(p.pid, p)
-		case p.session == self.session:
-		case leaders[p.session]:
-			claim(p.session, p)
-		case leaders[p.group]:
-			claim(p.group, p)
+		case leaders[p.PID]:
+			claim(p.PID, p)
+		case p.Session == self.Session:
+		case leaders[p.Session]:
+			claim(p.Session, p)
+		case leaders[p.Group]:
+			claim(p.Group, p)
 		default:
-			owner, ok := origin(p.pid)
+			owner, ok := origin(p.PID)
 			if !ok {
 				owner = noRank
 			}
@@ -91,26 +99,26 @@ func lineage(table []process, self process, leaders map[int]bool,
 	return owned
 }
 
-func byParent(table []process) map[int][]process {
-	children := map[int][]process{}
+func byParent(table []Process) map[int][]Process {
+	children := map[int][]Process{}
 	for _, p := range table {
-		children[p.parent] = append(children[p.parent], p)
+		children[p.Parent] = append(children[p.Parent], p)
 	}
 	return children
 }
 
 // below returns all descendants of pid and removes them from children: the table is not read atomically, and a reused
 // number must not lead round in a circle.
-func below(children map[int][]process, pid int) []process {
+func below(children map[int][]Process, pid int) []Process {
 	found := children[pid]
 	delete(children, pid)
 	for _, p := range found[:len(found):len(found)] {
-		found = append(found, below(children, p.pid)...)
+		found = append(found, below(children, p.PID)...)
 	}
 	return found
 }
 
 // living leaves out zombies.
-func living(ps []process) []process {
-	return slices.DeleteFunc(slices.Clone(ps), process.dead)
+func living(ps []Process) []Process {
+	return slices.DeleteFunc(slices.Clone(ps), Process.dead)
 }

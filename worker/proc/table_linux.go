@@ -10,14 +10,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// readTable returns all processes, except some that end meanwhile. It costs three system calls per process, about 10
+// ReadTable returns all processes, except some that end meanwhile. It costs three system calls per process, about 10
 // µs, which is why the loop bounds how often it is called.
-func readTable() ([]process, error) {
+func ReadTable() ([]Process, error) {
 	pids, err := readPIDs()
 	if err != nil {
 		return nil, err
 	}
-	table := make([]process, 0, len(pids))
+	table := make([]Process, 0, len(pids))
 	buf := make([]byte, 1024)
 	for _, pid := range pids {
 		if p, err := readStat("/proc/"+strconv.Itoa(pid)+"/stat", buf); err == nil {
@@ -52,29 +52,35 @@ func childless() bool {
 	return unix.Waitid(unix.P_ALL, 0, nil, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT|unix.WALL, nil) == unix.ECHILD
 }
 
-func readStat(file string, buf []byte) (process, error) {
+func readStat(file string, buf []byte) (Process, error) {
 	fd, err := unix.Open(file, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return process{}, err
+		return Process{}, err
 	}
 	defer unix.Close(fd)
 	n, err := unix.Read(fd, buf)
 	if err != nil {
-		return process{}, err
+		return Process{}, err
 	}
 	return parseStat(buf[:n])
 }
 
+// Read returns the line of one process; false if it has ended.
+func Read(pid int) (Process, bool) {
+	p, err := readStat("/proc/"+strconv.Itoa(pid)+"/stat", make([]byte, 1024))
+	return p, err == nil
+}
+
 // readSelf returns this process's line, and an error if /proc shows other processes than ours: with the /proc of
 // another pid namespace we would kill the wrong ones.
-func readSelf() (process, error) {
+func readSelf() (Process, error) {
 	self, err := readStat("/proc/self/stat", make([]byte, 1024))
 	if err != nil {
 		return self, fmt.Errorf("read process table: %w", err)
 	}
-	if self.pid != os.Getpid() {
+	if self.PID != os.Getpid() {
 		return self, fmt.Errorf("read process table: /proc belongs to another pid namespace (this is %d, it says %d)",
-			os.Getpid(), self.pid)
+			os.Getpid(), self.PID)
 	}
 	return self, nil
 }
@@ -116,15 +122,15 @@ func adoptOrphans() error {
 
 // kill signals processes by their groups, which reaches all members in one step, so that a process that forks cannot
 // escape. Only members of our own group are signalled one by one.
-func kill(ps []process, self process, sigs ...unix.Signal) {
+func kill(ps []Process, self Process, sigs ...unix.Signal) {
 	done := map[int]bool{}
 	for _, p := range ps {
 		if p.dead() {
 			continue
 		}
-		target := -p.group
-		if p.group == self.group || p.group <= 1 {
-			target = p.pid
+		target := -p.Group
+		if p.Group == self.Group || p.Group <= 1 {
+			target = p.PID
 		}
 		if done[target] {
 			continue

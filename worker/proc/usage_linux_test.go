@@ -1,26 +1,12 @@
 package proc
 
 import (
-	"os"
 	"os/exec"
 	"testing"
 	"time"
 
 	"gorun/contrib/must"
 )
-
-func TestParseUsage(t *testing.T) {
-	line := "12 (a) b) S 1 12 12 0 -1 4194560 100 0 0 0 150 50 25 25 20 0 3 0 1000 9999 7 18446744073709551615"
-	cpu, rss, ok := parseUsage([]byte(line))
-	if want := 7 * int64(os.Getpagesize()); !ok || cpu != 2500*time.Millisecond || rss != want {
-		t.Errorf("%v, %d bytes, %v; want 2.5s, %d", cpu, rss, ok, want)
-	}
-	for _, bad := range []string{"", "12 (a) S 1 2", "12 (a) S 1 12 12 0 -1 4194560 100 0 0 0 x 50 25 25 20 0 3 0 1000 9999 7"} {
-		if _, _, ok := parseUsage([]byte(bad)); ok {
-			t.Errorf("%q was read", bad)
-		}
-	}
-}
 
 func TestUsed(t *testing.T) {
 	cmd := exec.Command("sh", "-c", "cat; true")

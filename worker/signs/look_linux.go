@@ -20,12 +20,9 @@ import (
 )
 
 const (
-	// tick is the unit of CPU time in /proc/PID/stat.
-	tick = 10 * time.Millisecond
-	// mostProcesses, mostThreads and mostFiles bound what a Look reads.
-	mostProcesses = 20000
-	mostThreads   = 1024
-	mostFiles     = 256
+	// mostThreads and mostFiles bound what a Look reads.
+	mostThreads = 1024
+	mostFiles   = 256
 	// leastRival is the share of a CPU from which on another command is named.
 	leastRival = 0.05
 )
@@ -34,14 +31,14 @@ const (
 type Look struct {
 	began    time.Time
 	ranks    map[int]*glance
-	machine  map[int]stat // all processes
-	stolen   int64        // ticks that the hypervisor took, of all CPUs
+	machine  map[int]proc.Process // all processes
+	stolen   int64                // ticks that the hypervisor took, of all CPUs
 	children map[int][]int
 }
 
 // glance is what a process shows at one moment.
 type glance struct {
-	stat      stat
+	stat      proc.Process
 	main      int
 	threads   map[int]thread
 	swapped   int64
@@ -67,7 +64,7 @@ func (l *Look) End() map[int]*wire.Signs {
 	now, steal := everything(), stolen()
 	l.children = map[int][]int{}
 	for pid, s := range now {
-		l.children[s.parent] = append(l.children[s.parent], pid)
+		l.children[s.Parent] = append(l.children[s.Parent], pid)
 	}
 	rival, used := l.rival(now)
 	all := map[int]*wire.Signs{}
@@ -76,9 +73,9 @@ func (l *Look) End() map[int]*wire.Signs {
 		if g == nil {
 			continue
 		}
-		s := &signs{Window: window.Microseconds(), Faults: g.stat.faults - then.stat.faults, Swapped: g.swapped,
+		s := &signs{Window: window.Microseconds(), Faults: g.stat.Faults - then.stat.Faults, Swapped: g.swapped,
 			Throttled: max(g.throttled-then.throttled, 0) / 1000, Killed: g.killed,
-			Stolen: (steal - l.stolen) * tick.Microseconds() / int64(max(cpus(), 1))}
+			Stolen: (steal - l.stolen) * proc.Tick.Microseconds() / int64(max(cpus(), 1))}
 		if s.Throttled > 0 {
 			s.Quota = probe.Quota("/", strconv.Itoa(pid))
 		}
@@ -95,29 +92,25 @@ func (l *Look) End() map[int]*wire.Signs {
 }
 
 // everything returns the processes of this machine, as far as they are visible.
-func everything() map[int]stat {
-	entries, _ := os.ReadDir("/proc") // none if it is not mounted
-	all := make(map[int]stat, len(entries))
-	for _, e := range entries[:min(len(entries), mostProcesses)] {
-		if pid, err := strconv.Atoi(e.Name()); err == nil {
-			if s, ok := parseStat(read(pid, "stat")); ok {
-				all[pid] = s
-			}
-		}
+func everything() map[int]proc.Process {
+	table, _ := proc.ReadTable() // none if /proc is not mounted
+	all := make(map[int]proc.Process, len(table))
+	for _, p := range table {
+		all[p.PID] = p
 	}
 	return all
 }
 
 // rival returns which command used most CPU time meanwhile, in all its processes, without the ranks, what they started, and
 // this process.
-func (l *Look) rival(now map[int]stat) (name string, used time.Duration) {
+func (l *Look) rival(now map[int]proc.Process) (name string, used time.Duration) {
 	own := func(pid int) bool {
 		self := pid == os.Getpid()
 		for n := 0; pid > 1 && n < 100; n++ {
 			if l.ranks[pid] != nil {
 				return true
 			}
-			pid = now[pid].parent
+			pid = now[pid].Parent
 		}
 		return self
 	}
@@ -127,9 +120,9 @@ func (l *Look) rival(now map[int]stat) (name string, used time.Duration) {
 	}
 	commands := map[string]command{}
 	for pid, s := range now {
-		if t := time.Duration(s.ticks-l.machine[pid].ticks) * tick; t > 0 && !own(pid) {
-			c := commands[s.command]
-			commands[s.command] = command{c.used + t, pid, c.processes + 1}
+		if t := time.Duration(s.Ticks-l.machine[pid].Ticks) * proc.Tick; t > 0 && !own(pid) {
+			c := commands[s.Command]
+			commands[s.Command] = command{c.used + t, pid, c.processes + 1}
 		}
 	}
 	for _, of := range slices.Sorted(maps.Keys(commands)) {
@@ -158,7 +151,7 @@ func stolen() int64 {
 }
 
 // Stolen returns the microseconds of each CPU that the hypervisor has given to other machines since this one began.
-func Stolen() int64 { return stolen() * tick.Microseconds() / int64(max(cpus(), 1)) }
+func Stolen() int64 { return stolen() * proc.Tick.Microseconds() / int64(max(cpus(), 1)) }
 
 func cpus() int {
 	b, _ := os.ReadFile("/proc/stat")
@@ -172,7 +165,7 @@ func read(pid int, name string) []byte {
 
 // glanceAt reads what a process has done so far, nil if it has ended.
 func glanceAt(pid int) *glance {
-	s, ok := parseStat(read(pid, "stat"))
+	s, ok := proc.Read(pid)
 	if !ok {
 		return nil
 	}
@@ -184,9 +177,6 @@ func glanceAt(pid int) *glance {
 		id, _ := strconv.Atoi(e.Name())
 		t := thread{switches: field(read(pid, at+"status"), "voluntary_ctxt_switches")}
 		t.ran, t.ready = parseSchedstat(read(pid, at+"schedstat"))
-		if s, ok := parseStat(read(pid, at+"stat")); ok {
-			t.state = s.state
-		}
 		g.threads[id] = t
 	}
 	g.throttled = throttled(pid)
@@ -295,8 +285,8 @@ func stuck(pid int) (file string, beside []string) {
 	file = fmt.Sprintf("%s (%s)", path, cmp.Or(mountOf(parseMounts(read(pid, "mountinfo")), path).kind, "unknown file system"))
 	if locks, _ := os.ReadFile("/proc/locks"); number == unix.SYS_FLOCK || number == unix.SYS_FCNTL {
 		if holder := parseHolder(locks, pid); holder > 0 {
-			s, _ := parseStat(read(holder, "stat"))
-			file += fmt.Sprintf(", which process %d (%s) has locked", holder, s.command)
+			s, _ := proc.Read(holder)
+			file += fmt.Sprintf(", which process %d (%s) has locked", holder, s.Command)
 		}
 	}
 	return file, nil
@@ -360,29 +350,29 @@ func writes(info []byte) bool {
 }
 
 // dead names the children of a process that have failed without its notice.
-func dead(children []int, all map[int]stat) (names []string) {
+func dead(children []int, all map[int]proc.Process) (names []string) {
 	const most = 4
 	for _, pid := range slices.Sorted(slices.Values(children)) {
 		s := all[pid]
-		if s.state != 'Z' || s.exit == 0 || len(names) == most {
+		if s.State != 'Z' || s.Exit == 0 || len(names) == most {
 			continue
 		}
-		how := fmt.Sprintf("exit status %d", s.exit>>8)
-		if signal := s.exit & 0x7f; signal != 0 {
+		how := fmt.Sprintf("exit status %d", s.Exit>>8)
+		if signal := s.Exit & 0x7f; signal != 0 {
 			how = fmt.Sprintf("killed by signal %d", signal)
 		}
-		names = append(names, fmt.Sprintf("process %d (%s), %s", pid, s.command, how))
+		names = append(names, fmt.Sprintf("process %d (%s), %s", pid, s.Command, how))
 	}
 	return names
 }
 
 // hung describes the children of a process that do not wait for work to come.
-func hung(children []int, all map[int]stat) (texts []string) {
+func hung(children []int, all map[int]proc.Process) (texts []string) {
 	const most = 4
 	for _, pid := range slices.Sorted(slices.Values(children)) {
 		does := proc.Describe(pid)
-		if all[pid].state != 'Z' && !strings.HasPrefix(does, "waits for data") && len(texts) < most {
-			texts = append(texts, fmt.Sprintf("its process %d (%s) %s", pid, all[pid].command, does))
+		if all[pid].State != 'Z' && !strings.HasPrefix(does, "waits for data") && len(texts) < most {
+			texts = append(texts, fmt.Sprintf("its process %d (%s) %s", pid, all[pid].Command, does))
 		}
 	}
 	return texts

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"gorun/contrib/must"
+	"gorun/worker/proc"
 )
 
 // start runs a shell and returns its process once it has written a line.
@@ -94,16 +95,16 @@ func TestMemory(t *testing.T) {
 
 // TestRival: the command with most CPU time in all its processes is the rival, unless its processes are of the ranks.
 func TestRival(t *testing.T) {
-	before := map[int]stat{10: {command: "python3"}, 20: {command: "make"}, 21: {command: "sh", ticks: 100}, 22: {command: "sh"}}
+	before := map[int]proc.Process{10: {Command: "python3"}, 20: {Command: "make"}, 21: {Command: "sh", Ticks: 100}, 22: {Command: "sh"}}
 	for _, c := range []struct {
 		want string
 		used time.Duration
-		now  map[int]stat
+		now  map[int]proc.Process
 	}{
-		{"make (process 20)", 300 * time.Millisecond, map[int]stat{20: {command: "make", ticks: 30}, 21: {command: "sh", ticks: 110}, 22: {command: "sh", ticks: 10}}},
-		{"sh (2 processes)", 400 * time.Millisecond, map[int]stat{20: {command: "make", ticks: 30}, 21: {command: "sh", ticks: 120}, 22: {command: "sh", ticks: 20}}},
-		{"sh (process 23)", 200 * time.Millisecond, map[int]stat{10: {command: "python3", ticks: 90}, 11: {command: "loader", parent: 10, ticks: 80}, 21: {command: "sh", ticks: 100}, 23: {command: "sh", ticks: 20}}},
-		{"", 0, map[int]stat{os.Getpid(): {command: "gorund", ticks: 50}, 21: {command: "sh", ticks: 100}}},
+		{"make (process 20)", 300 * time.Millisecond, map[int]proc.Process{20: {Command: "make", Ticks: 30}, 21: {Command: "sh", Ticks: 110}, 22: {Command: "sh", Ticks: 10}}},
+		{"sh (2 processes)", 400 * time.Millisecond, map[int]proc.Process{20: {Command: "make", Ticks: 30}, 21: {Command: "sh", Ticks: 120}, 22: {Command: "sh", Ticks: 20}}},
+		{"sh (process 23)", 200 * time.Millisecond, map[int]proc.Process{10: {Command: "python3", Ticks: 90}, 11: {Command: "loader", Parent: 10, Ticks: 80}, 21: {Command: "sh", Ticks: 100}, 23: {Command: "sh", Ticks: 20}}},
+		{"", 0, map[int]proc.Process{os.Getpid(): {Command: "gorund", Ticks: 50}, 21: {Command: "sh", Ticks: 100}}},
 	} {
 		l := &Look{ranks: map[int]*glance{10: {}}, machine: before}
 		if name, used := l.rival(c.now); name != c.want || used != c.used {

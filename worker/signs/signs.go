@@ -7,7 +7,6 @@
 package signs
 
 import (
-	"bytes"
 	"encoding/hex"
 	"net/netip"
 	"slices"
@@ -17,40 +16,9 @@ import (
 
 // thread is what a thread has done so far. Times are in nanoseconds.
 type thread struct {
-	state    byte
 	ran      int64
 	ready    int64 // while it was ready to run and others had the CPU
 	switches int64 // that it made by waiting
-}
-
-// stat is a line of /proc/PID/stat.
-type stat struct {
-	command string
-	state   byte
-	parent  int
-	faults  int64 // pages that came from disk
-	ticks   int64 // of CPU time
-	exit    int   // status, of a zombie
-}
-
-// parseStat reads /proc/PID/stat. The command may contain anything, so the fields count from the last parenthesis.
-func parseStat(text []byte) (s stat, ok bool) {
-	open, end := bytes.IndexByte(text, '('), bytes.LastIndexByte(text, ')')
-	if open < 0 || end < open {
-		return s, false
-	}
-	s.command = string(text[open+1 : end])
-	f := strings.Fields(string(text[end+1:]))
-	if len(f) < 50 { // state is field 3 of the manual, and the first here
-		return s, false
-	}
-	number := func(field int) int64 {
-		n, _ := strconv.ParseInt(f[field-3], 10, 64)
-		return n
-	}
-	s.state, s.parent, s.faults = f[0][0], int(number(4)), number(12)
-	s.ticks, s.exit = number(14)+number(15), int(number(52))
-	return s, true
 }
 
 // parseSchedstat reads the time that a thread ran and the time that it was ready.

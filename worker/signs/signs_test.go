@@ -5,19 +5,6 @@ import (
 	"testing"
 )
 
-func TestParseStat(t *testing.T) {
-	const line = "77 (a) b (c) S 5 77 77 0 -1 4194560 100 200 33 44 10 20 0 0 20 0 1 0 5000 1000000 100 18446744073709551615 1 2 3 4 5 0 0 16781312 0 0 0 0 17 1 0 0 0 0 0 1 2 3 4 5 6 7 9\n"
-	got, ok := parseStat([]byte(line))
-	if want := (stat{command: "a) b (c", state: 'S', parent: 5, faults: 33, ticks: 30, exit: 9}); !ok || got != want {
-		t.Errorf("%+v %v, want %+v", got, ok, want)
-	}
-	for _, bad := range []string{"", "7", "7 (x", "7 (x) S 1", ")("} {
-		if s, ok := parseStat([]byte(bad)); ok {
-			t.Errorf("%q is %+v", bad, s)
-		}
-	}
-}
-
 func TestParse(t *testing.T) {
 	if ran, ready := parseSchedstat([]byte("12 34 5\n")); ran != 12 || ready != 34 {
 		t.Error(ran, ready)
@@ -64,10 +51,8 @@ func TestParseHolder(t *testing.T) {
 }
 
 func FuzzParse(f *testing.F) {
-	f.Add([]byte("77 (x) S 5 77"))
 	f.Add([]byte("30 22 0:40 / /mnt rw - nfs4 server:/x rw\n"))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		parseStat(text)
 		parseSchedstat(text)
 		parsePeer(text, "78")
 		parseHolder(text, 801)
