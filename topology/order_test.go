@@ -213,104 +213,18 @@ func permute(n int, f func([]int)) {
 	visit()
 }
 
-// bestOfMany finds what best finds without going through all rings: the highest floor under all edges that leaves any
-// ring, then the fewest borders that can be crossed on edges that are no more than a tenth slower, then the highest floor
-// with which that is still possible, and of the rings on it the one with the least round-trip times.
-func (j judge) bestOfMany() (best []int) {
-	var floors []float64
-	for _, speed := range j.speed {
-		floors = append(floors, speed)
-	}
-	slices.Sort(floors)
-	floors = slices.Compact(floors)
-	slices.Reverse(floors)
-	fastest, fewest := 0.0, math.MaxInt
-	for _, floor := range floors {
-		if _, crossings, _ := j.cheapest(floor); crossings < math.MaxInt {
-			fastest = floor
-			break
-		}
-	}
-	_, fewest, _ = j.cheapest(fastest * 0.9)
-	for _, floor := range floors {
-		if order, crossings, _ := j.cheapest(floor); crossings == fewest {
-			return order
-		}
-	}
-	return nil
-}
-
-// cheapest returns the ring over edges with a bandwidth of at least floor that crosses the fewest borders, and of these
-// the one with the least round-trip times, the first in the order of the host list; crossings are math.MaxInt if
-// there is no ring. What is best behind a host depends on which hosts are left, not on how it got there.
-func (j judge) cheapest(floor float64) (order []int, crossings, rtt int) {
-	type rest struct{ crossings, rtt, next int }
-	n := len(j.hosts)
-	known := make([]*rest, n<<n) // by the set of hosts that are left, and the host
-	var from func(host, left int) rest
-	from = func(host, left int) rest {
-		if r := known[left*n+host]; r != nil {
-			return *r
-		}
-		best := rest{math.MaxInt, 0, -1}
-		for next := range n {
-			switch {
-			case left == 0 && next != 0, left != 0 && left>>next&1 == 0:
-				continue
-			case j.speed[[2]int{host, next}] < floor:
-				continue
-			}
-			r := rest{next: next}
-			if left != 0 {
-				behind := from(next, left&^(1<<next))
-				if behind.crossings == math.MaxInt {
-					continue
-				}
-				r.crossings, r.rtt = behind.crossings, behind.rtt
-			}
-			crossed, took := j.edge(host, next)
-			r.crossings, r.rtt = r.crossings+crossed, r.rtt+took
-			if r.crossings < best.crossings || r.crossings == best.crossings && r.rtt < best.rtt {
-				best = r
-			}
-		}
-		known[left*n+host] = &best
-		return best
-	}
-	left := 1<<n - 2
-	all := from(0, left)
-	if all.crossings == math.MaxInt {
-		return nil, math.MaxInt, 0
-	}
-	for host := 0; len(order) < n; {
-		order = append(order, host)
-		host = from(host, left).next
-		left &^= 1 << host
-	}
-	return order, all.crossings, all.rtt
-}
-
-// TestOrderIsTheBest compares rings of up to 9 hosts with the best of all there are, and up to 12, the most for which that
-// is promised, with one found in another way, which has to agree on the small ones.
+// TestOrderIsTheBest compares rings of up to 9 hosts with the best of all there are.
 func TestOrderIsTheBest(t *testing.T) {
-	const small, large, largest = 300, 5, 6
-	for seed := range uint64(small + large + largest) {
+	const small, large = 300, 5
+	for seed := range uint64(small + large) {
 		rng := rand.New(rand.NewPCG(seed, 1))
 		n := 2 + rng.IntN(6)
-		switch {
-		case seed >= small+large:
-			n = 10 + int(seed)%3
-		case seed >= small:
+		if seed >= small {
 			n = 9 // 40,320 rings
 		}
 		hosts, edges := instance(rng, n)
 		judge := newJudge(hosts, edges)
-		got, want := topology.Order(hosts, edges).Order, judge.bestOfMany()
-		if n < 10 {
-			if all := judge.best(); !slices.Equal(all, want) {
-				t.Fatalf("seed %d: the best of all rings is %v, and not %v", seed, all, want)
-			}
-		}
+		got, want := topology.Order(hosts, edges).Order, judge.best()
 		if !slices.Equal(got, want) {
 			b1, c1, r1 := judge.worth(got)
 			b2, c2, r2 := judge.worth(want)
@@ -322,7 +236,7 @@ func TestOrderIsTheBest(t *testing.T) {
 
 // TestManyHosts: where a third of all edges are bad, the ring is without any of them.
 func TestManyHosts(t *testing.T) {
-	for _, n := range []int{13, 40, 200} {
+	for _, n := range []int{10, 12, 13, 40, 200} {
 		for seed := range uint64(10) {
 			rng := rand.New(rand.NewPCG(seed, uint64(n)))
 			good := make([]bool, n*n)
