@@ -3,7 +3,6 @@ package probe
 import (
 	"fmt"
 	"reflect"
-	"slices"
 	"strings"
 	"testing"
 
@@ -12,178 +11,36 @@ import (
 
 // The tests here hold what package probe believes of nvidia-smi against what people have recorded of it in public: which columns
 // there are, how words are spelt, in which versions. Each case names where that is to be read; the texts have the form of those
-// there, with UUIDs and numbers made up, and a link for every pair of a kind. TestRecordedMatrix has one as it is.
-
-// card is a kind of machine as nvidia-smi topo -m shows it.
-type card struct {
-	source  string
-	gpus    int
-	link    func(i, j int) string // between GPUs
-	nics    []string              // columns of network cards
-	toNIC   func(gpu, nic int) string
-	columns string                        // behind those
-	tail    func(gpu int) string          // of a GPU's row, below these
-	nicRow  func(row, columns int) string // the end of a NIC's row
-	spaces  bool                          // in columns of spaces, as terminals show it, instead of tabs
-	plain   bool                          // the head is not underlined
-	note    string                        // above the head
-}
-
-func (c card) text() string {
-	var b strings.Builder
-	row := func(cells ...string) {
-		if c.spaces {
-			for i, cell := range cells {
-				cells[i] = fmt.Sprintf("%-8s", cell)
-			}
-			b.WriteString(strings.TrimRight(strings.Join(cells, ""), " ") + "\n")
-			return
-		}
-		b.WriteString(strings.Join(cells, "\t") + "\n")
-	}
-	b.WriteString(c.note)
-	head := []string{""}
-	for i := range c.gpus {
-		head = append(head, fmt.Sprint("GPU", i))
-	}
-	head = append(append(head, c.nics...), c.columns)
-	if !c.plain {
-		head[0], head[len(head)-1] = "\x1b[4m", c.columns+"\x1b[0m"
-	}
-	row(head...)
-	for i := range c.gpus {
-		cells := []string{fmt.Sprint("GPU", i)}
-		for j := range c.gpus {
-			if i == j {
-				cells = append(cells, " X ")
-			} else {
-				cells = append(cells, c.link(i, j))
-			}
-		}
-		for k := range c.nics {
-			cells = append(cells, c.toNIC(i, k))
-		}
-		row(append(cells, c.tail(i))...)
-	}
-	for k, nic := range c.nics {
-		cells := []string{nic}
-		for i := range c.gpus {
-			cells = append(cells, c.toNIC(i, k))
-		}
-		for other := range c.nics {
-			cells = append(cells, map[bool]string{true: " X ", false: "SYS"}[k == other])
-		}
-		if c.nicRow != nil {
-			cells = append(cells, c.nicRow(k, len(c.nics)))
-		}
-		row(cells...)
-	}
-	b.WriteString("\nLegend:\n\n  X    = Self\n  SYS  = Connection traversing PCIe as well as the SMP interconnect between NUMA nodes (e.g., QPI/UPI)\n" +
-		"  NV#  = Connection traversing a bonded set of # NVLinks\n")
-	if slices.Contains(c.nics, "NIC0") {
-		b.WriteString("\nNIC Legend:\n\n")
-		for k := range c.nics {
-			fmt.Fprintf(&b, "  NIC%d: mlx5_%d\n", k, k)
-		}
-	}
-	return b.String()
-}
-
-func nicNames(n int, format string) (names []string) {
-	for k := range n {
-		names = append(names, fmt.Sprintf(format, k))
-	}
-	return names
-}
+// there, with UUIDs and numbers made up, and two GPUs of eight.
 
 func TestRecordedMatrices(t *testing.T) {
-	all := func(link string) func(int, int) string { return func(int, int) string { return link } }
-	halves := func(gpus int, near, far string) func(int, int) string {
-		return func(i, j int) string {
-			if i/(gpus/2) == j/(gpus/2) {
-				return near
-			}
-			return far
-		}
-	}
-	sockets := func(gpus int, cpus ...string) func(int) string {
-		return func(gpu int) string {
-			node := gpu * len(cpus) / gpus
-			return fmt.Sprintf("%s\t%d\t\tN/A", cpus[node], node)
-		}
-	}
-	pairs := func(near, far string) func(int, int) string {
-		return func(gpu, nic int) string {
-			if gpu/2 == nic/2 {
-				return near
-			}
-			return far
-		}
-	}
-	for _, c := range []card{
-		{source: "github.com/NVIDIA/nccl/issues/1264: HGX H100, ten NICs, a row of a NIC ends in empty cells", gpus: 8, link: all("NV18"),
-			nics: nicNames(10, "NIC%d"), toNIC: pairs("PIX", "SYS"), columns: "CPU Affinity\tNUMA Affinity\tGPU NUMA ID", tail: sockets(8, "0-55,112-167", "56-111,168-223"),
-			nicRow: func(int, int) string { return "\t\t\t" }},
-		{source: "github.com/sgl-project/sglang/issues/13973: H100, of a terminal", gpus: 8, link: all("NV18"), spaces: true, plain: true,
-			nics: nicNames(9, "NIC%d"), toNIC: pairs("PIX", "NODE"), columns: "CPU Affinity    NUMA Affinity   GPU NUMA ID", tail: sockets(8, "0-23,96-119", "24-47,120-143", "48-71,144-167", "72-95,168-191")},
-		{source: "github.com/deepseek-ai/DeepEP/issues/145: H100, eighteen NICs, columns shift where names grow longer", gpus: 8, link: all("NV18"), spaces: true, plain: true,
-			nics: nicNames(18, "NIC%d"), toNIC: pairs("PXB", "NODE"), columns: " CPU Affinity    NUMA Affinity   GPU NUMA ID", tail: sockets(8, "0-55,112-167", "56-111,168-223")},
-		{source: "github.com/NVIDIA/nccl/issues/1505: DGX A100, affinity to four of eight nodes", gpus: 8, link: all("NV12"),
-			nics: nicNames(12, "NIC%d"), toNIC: pairs("PXB", "SYS"), columns: "CPU Affinity\tNUMA Affinity\tGPU NUMA ID", tail: sockets(8, "48-63,176-191", "16-31,144-159", "112-127,240-255", "80-95,208-223")},
-		{source: "github.com/NVIDIA/nccl/issues/933: A800, no column GPU NUMA ID", gpus: 8, link: all("NV8"), nics: nicNames(9, "NIC%d"), toNIC: pairs("PIX", "NODE"),
-			columns: "CPU Affinity\tNUMA Affinity", tail: func(gpu int) string { return fmt.Sprintf("0-47,96-143\t%d", gpu/4) }},
-		{source: "github.com/NVIDIA/nccl-tests/issues/78: DGX-2, NICs by their names, no NUMA nodes", gpus: 16, link: all("NV6"), nics: nicNames(10, "mlx5_%d"),
-			toNIC: pairs("PIX", "SYS"), columns: "CPU Affinity", tail: func(int) string { return "0-23,48-71" }},
-		{source: "github.com/NVIDIA/go-gpuallocator/issues/17: no NVLink, NIC rows end without empty cells", gpus: 8, link: all("SYS"), nics: nicNames(2, "NIC%d"),
-			toNIC: pairs("PHB", "SYS"), columns: "CPU Affinity\tNUMA Affinity\tGPU NUMA ID", tail: sockets(8, "0-55,112-167", "56-111,168-223")},
-		{source: "github.com/vllm-project/vllm/issues/14537: a note above the matrix, whose head is not underlined", gpus: 8, link: all("NV18"), plain: true,
-			nics: nicNames(56, "NIC%d"), toNIC: pairs("PXB", "NODE"), columns: "CPU Affinity\tNUMA Affinity\tGPU NUMA ID", tail: sockets(8, "0-55,112-167", "56-111,168-223"),
-			note: "76 NICs found in the topology, only displaying 56 in the matrix.\n"},
-		{source: "github.com/rapidsai/dask-cuda/issues/1381: GPUs beside none of the CPUs that the process may use", gpus: 8, spaces: true, plain: true,
-			link: func(i, j int) string { return map[bool]string{true: "NV12", false: "NODE"}[i/2 == j/2] },
-			nics: nicNames(1, "NIC%d"), toNIC: pairs("NODE", "PHB"), columns: "CPU Affinity    NUMA Affinity   GPU NUMA ID",
-			tail: func(gpu int) string {
-				return []string{"0-15,56-71      0               N/A", "                1               N/A"}[gpu/4]
-			}},
-		{source: "github.com/sgl-project/sglang/issues/7888: a virtual machine, GPUs beside both nodes", gpus: 8, link: all("NV18"), spaces: true, plain: true,
-			nics: nicNames(8, "NIC%d"), toNIC: pairs("PIX", "PHB"), columns: "CPU Affinity    NUMA Affinity     GPU NUMA ID", tail: func(int) string { return "0-187   0-1      N/A" }},
-		{source: "after the same, without NICs: bridges between pairs", gpus: 4, link: halves(4, "NV4", "SYS"), columns: "CPU Affinity\tNUMA Affinity\tGPU NUMA ID", tail: sockets(4, "0-31", "32-63")},
+	const legend = "\nLegend:\n\n  X    = Self\n  SYS  = Connection traversing PCIe as well as the SMP interconnect between NUMA nodes (e.g., QPI/UPI)\n" +
+		"  NV#  = Connection traversing a bonded set of # NVLinks\n\nNIC Legend:\n\n  NIC0: mlx5_0\n"
+	for source, c := range map[string]struct{ link, text string }{
+		"github.com/NVIDIA/nccl/issues/1264: HGX H100, a row of a NIC ends in empty cells": {"NV18",
+			"\x1b[4m\tGPU0\tGPU1\tNIC0\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\x1b[0m\nGPU0\t X \tNV18\tPIX\t0-55,112-167\t0\t\tN/A\n" +
+				"GPU1\tNV18\t X \tSYS\t56-111,168-223\t1\t\tN/A\nNIC0\tPIX\tSYS\t X \t\t\t\n"},
+		"github.com/sgl-project/sglang/issues/13973: H100, of a terminal": {"NV18",
+			"        GPU0    GPU1    NIC0    CPU Affinity    NUMA Affinity   GPU NUMA ID\nGPU0     X      NV18    PIX     0-23,96-119     0               N/A\n" +
+				"GPU1    NV18     X      NODE    24-47,120-143   1               N/A\nNIC0    PIX     NODE     X\n"},
+		"github.com/NVIDIA/nccl/issues/933: A800, no column GPU NUMA ID": {"NV8",
+			"\x1b[4m\tGPU0\tGPU1\tNIC0\tCPU Affinity\tNUMA Affinity\x1b[0m\nGPU0\t X \tNV8\tPIX\t0-47,96-143\t0\nGPU1\tNV8\t X \tNODE\t0-47,96-143\t0\nNIC0\tPIX\tNODE\t X \n"},
+		"github.com/NVIDIA/nccl-tests/issues/78: DGX-2, NICs by their names, no NUMA nodes": {"NV6",
+			"\x1b[4m\tGPU0\tGPU1\tmlx5_0\tCPU Affinity\x1b[0m\nGPU0\t X \tNV6\tPIX\t0-23,48-71\nGPU1\tNV6\t X \tSYS\t0-23,48-71\nmlx5_0\tPIX\tSYS\t X \n"},
+		"github.com/vllm-project/vllm/issues/14537: a note above the matrix, whose head is not underlined": {"NV18",
+			"76 NICs found in the topology, only displaying 56 in the matrix.\n\tGPU0\tGPU1\tNIC0\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\n" +
+				"GPU0\t X \tNV18\tPXB\t0-55,112-167\t0\t\tN/A\nGPU1\tNV18\t X \tNODE\t56-111,168-223\t1\t\tN/A\nNIC0\tPXB\tNODE\t X \n"},
+		"github.com/rapidsai/dask-cuda/issues/1381: a GPU beside none of the CPUs that the process may use": {"NODE",
+			"        GPU0    GPU1    NIC0    CPU Affinity    NUMA Affinity   GPU NUMA ID\nGPU0     X      NODE    NODE    0-15,56-71      0               N/A\n" +
+				"GPU1    NODE     X      PHB                     1               N/A\nNIC0    NODE    PHB      X\n"},
+		"github.com/sgl-project/sglang/issues/7888: a virtual machine, GPUs beside both nodes, and no NIC": {"PHB",
+			"\tGPU0\tGPU1\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\nGPU0\t X \tPHB\t0-187\t0-1\t\tN/A\nGPU1\tPHB\t X \t0-187\t0-1\t\tN/A\n"},
 	} {
-		gpus := make([]topology.GPU, c.gpus)
-		for i := range gpus {
-			gpus[i].Index = i
+		gpus := []topology.GPU{{Index: 0}, {Index: 1}}
+		parseMatrix(c.text+legend, gpus)
+		if got := [][]string{gpus[0].Links, gpus[1].Links}; !reflect.DeepEqual(got, [][]string{{"X", c.link}, {c.link, "X"}}) {
+			t.Errorf("%s: %q", source, got)
 		}
-		parseMatrix(c.text(), gpus)
-		for i, g := range gpus {
-			if len(g.Links) != c.gpus {
-				t.Errorf("%s: GPU %d has links %q in\n%s", c.source, i, g.Links, c.text())
-				break
-			}
-			for j, link := range g.Links {
-				want := "X"
-				if i != j {
-					want = c.link(i, j)
-				}
-				if link != want {
-					t.Errorf("%s: from GPU %d to %d by %q, should be %q", c.source, i, j, link, want)
-				}
-			}
-		}
-	}
-}
-
-// TestRecordedMatrix holds a whole text, as it was recorded.
-func TestRecordedMatrix(t *testing.T) {
-	const text = "\tGPU0\tGPU1\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\nGPU0\t X \tPHB\t0-63\t0\t\tN/A\nGPU1\tPHB\t X \t0-63\t0\t\tN/A\n\nLegend:\n\n" +
-		"  X    = Self\n  SYS  = Connection traversing PCIe as well as the SMP interconnect between NUMA nodes (e.g., QPI/UPI)\n" +
-		"  NODE = Connection traversing PCIe as well as the interconnect between PCIe Host Bridges within a NUMA node\n" +
-		"  PHB  = Connection traversing PCIe as well as a PCIe Host Bridge (typically the CPU)\n" +
-		"  PXB  = Connection traversing multiple PCIe bridges (without traversing the PCIe Host Bridge)\n" +
-		"  PIX  = Connection traversing at most a single PCIe bridge\n  NV#  = Connection traversing a bonded set of # NVLinks\n"
-	gpus := []topology.GPU{{Index: 0}, {Index: 1}}
-	parseMatrix(text, gpus)
-	if got := [][]string{gpus[0].Links, gpus[1].Links}; !reflect.DeepEqual(got, [][]string{{"X", "PHB"}, {"PHB", "X"}}) {
-		t.Errorf("github.com/noonghunna/club-3090/issues/1229: %q", got)
 	}
 }
 
