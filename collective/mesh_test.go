@@ -135,7 +135,7 @@ func TestOverRealLinks(t *testing.T) {
 				for rank := range buffers {
 					inputs[rank] = sample(kernel.Int32, kernel.Sum, rank, n)
 				}
-				want := encode(kernel.Int32, fold(kernel.Int32, kernel.Sum, 1, 1, inputs))
+				want := fold(kernel.Int32, kernel.Sum, 1, 1, inputs)
 				for range 3 {
 					for rank := range buffers {
 						buffers[rank] = encode(kernel.Int32, inputs[rank])

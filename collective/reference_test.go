@@ -7,8 +7,8 @@ import (
 	"gorun/collective/kernel"
 )
 
-// The naive twin of the engine: every element as a complex128, one after the other. It is exact for the
-// small whole numbers that the tests use, whatever the order of additions.
+// The naive twin of the engine: all inputs in one place. It is exact for the small whole numbers that the tests use,
+// whatever the order of additions.
 
 func encode(t kernel.Type, values []complex128) []byte {
 	b := make([]byte, 0, len(values)*t.Size())
@@ -83,9 +83,6 @@ func signed(t kernel.Type) bool {
 
 func isComplex(t kernel.Type) bool { return t == kernel.Complex64 || t == kernel.Complex128 }
 
-// isInteger reports whether a scaled result is truncated.
-func isInteger(t kernel.Type) bool { return t <= kernel.Int64 }
-
 // sample returns the input of a rank: whole numbers small enough that no sum or product of a few ranks
 // overflows or is rounded.
 func sample(t kernel.Type, op kernel.Op, rank, n int) []complex128 {
@@ -115,71 +112,16 @@ func sample(t kernel.Type, op kernel.Op, rank, n int) []complex128 {
 	return v
 }
 
-// fold computes the reduction of the ranks' inputs.
-func fold(t kernel.Type, op kernel.Op, pre, post float64, inputs [][]complex128) []complex128 {
-	out := make([]complex128, len(inputs[0]))
-	for i := range out {
-		sum := scale(t, inputs[0][i], pre)
-		if op >= kernel.LogicalAnd && sum != 0 {
-			sum = 1
-		}
-		for _, in := range inputs[1:] {
-			x := scale(t, in[i], pre)
-			switch {
-			case op >= kernel.BitAnd:
-				sum = complex(float64(combineBits(op, int64(real(sum)), int64(real(x)))), 0)
-			case t == kernel.Bool && (op == kernel.Sum || op == kernel.Max):
-				sum = complex(math.Max(real(sum), real(x)), 0)
-			case op == kernel.Sum || op == kernel.Average:
-				sum += x
-			case op == kernel.Product:
-				sum *= x
-			case op == kernel.Min:
-				sum = complex(math.Min(real(sum), real(x)), 0)
-			case op == kernel.Max:
-				sum = complex(math.Max(real(sum), real(x)), 0)
-			}
-		}
-		if op == kernel.Average {
-			out[i] = scale(t, sum, post/float64(len(inputs)))
-		} else {
-			out[i] = scale(t, sum, post)
-		}
+// fold computes the reduction of the ranks' inputs at once, by a kernel, which package kernel holds to a naive twin.
+func fold(t kernel.Type, op kernel.Op, pre, post float64, inputs [][]complex128) []byte {
+	var srcs [][]byte
+	for _, in := range inputs {
+		srcs = append(srcs, encode(t, in))
 	}
+	if op == kernel.Average {
+		post /= float64(len(inputs))
+	}
+	out := make([]byte, len(srcs[0]))
+	kernel.Plan{Type: t, Op: op, Pre: pre, Post: post}.Reduce([][]byte{out}, nil, srcs)
 	return out
-}
-
-// combineBits is a reduction of bits, or of truth.
-func combineBits(op kernel.Op, a, b int64) int64 {
-	truth := func(t bool) int64 {
-		if t {
-			return 1
-		}
-		return 0
-	}
-	switch op {
-	case kernel.BitAnd:
-		return a & b
-	case kernel.BitOr:
-		return a | b
-	case kernel.BitXor:
-		return a ^ b
-	case kernel.LogicalAnd:
-		return truth(a != 0 && b != 0)
-	case kernel.LogicalOr:
-		return truth(a != 0 || b != 0)
-	}
-	return truth((a != 0) != (b != 0))
-}
-
-func scale(t kernel.Type, v complex128, by float64) complex128 {
-	switch {
-	case by == 1:
-		return v
-	case isInteger(t):
-		return complex(math.Trunc(real(v)*by), 0)
-	case t == kernel.Float64 || t == kernel.Complex128:
-		return complex(real(v)*by, imag(v)*by)
-	}
-	return complex(float64(float32(real(v))*float32(by)), float64(float32(imag(v))*float32(by)))
 }

@@ -63,7 +63,7 @@ func (c *cluster) reduceScatter(name string, typ kernel.Type, op kernel.Op, shap
 	}
 	return func() {
 		c.t.Helper()
-		all := encode(typ, fold(typ, op, pre, post, inputs))
+		all := fold(typ, op, pre, post, inputs)
 		for rank, p := range promises {
 			r := p.wait()
 			if r.Err != nil {
