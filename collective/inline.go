@@ -40,7 +40,7 @@ type inlining struct {
 // small reports whether a request that has no flaw may be inline. An Adasum never is: it combines hosts
 // pairwise. A coded tensor is only if it has at most alwaysInline bytes.
 func (in *inlining) small(g *group, r *Request) bool {
-	size, _ := bytesOf(r.Shape, r.Type)
+	size, _ := BytesOf(r.Shape, r.Type)
 	if r.Kind != Allreduce || r.Op == kernel.Adasum || in.fits == nil || r.Coding > kernel.CodingNone && size > alwaysInline {
 		return false
 	}

@@ -42,7 +42,7 @@ func (r *recorder) contributed(o *op, index int) {
 	}
 	if o.own.count == 1 {
 		req := &o.own.reqs[index]
-		size, _ := bytesOf(req.Shape, req.Type)
+		size, _ := BytesOf(req.Shape, req.Type)
 		o.note.Kind, o.note.Type, o.note.Size = uint8(req.Kind), uint8(req.Type), int64(size)
 		if !req.Kind.hasTensor() {
 			o.note.Size = 0

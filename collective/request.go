@@ -175,9 +175,9 @@ func (r *Request) rows() int {
 	return 0
 }
 
-// bytesOf returns the size of a tensor, false if a dimension is negative, there are too many, or the
+// BytesOf returns the size of a tensor, false if a dimension is negative, there are too many, or the
 // size of a tensor with at least one row overflows.
-func bytesOf(shape []int, t kernel.Type) (int, bool) {
+func BytesOf(shape []int, t kernel.Type) (int, bool) {
 	if len(shape) > maxDims {
 		return 0, false
 	}

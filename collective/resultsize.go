@@ -39,7 +39,7 @@ func (u *use) unfit() *Error {
 func (u *use) need(pos int) uint64 {
 	r := &u.own.reqs[0]
 	if !r.Kind.ragged() { // a tensor whose rows are given to ranks
-		n, _ := bytesOf(r.Shape, r.Type)
+		n, _ := BytesOf(r.Shape, r.Type)
 		return uint64(n)
 	}
 	var rows uint64
@@ -57,7 +57,7 @@ func (u *use) need(pos int) uint64 {
 			}
 		}
 	}
-	row, _ := bytesOf(r.Shape[1:], r.Type)
+	row, _ := BytesOf(r.Shape[1:], r.Type)
 	hi, lo := bits.Mul64(rows, uint64(row))
 	if hi != 0 {
 		return math.MaxUint64

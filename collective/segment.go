@@ -291,7 +291,7 @@ func (u *use) foresee() int64 {
 	if i := slices.Index(u.own.have, true); i >= 0 {
 		r := &u.own.reqs[i]
 		if r.Kind.reduces() || r.Kind == Broadcast || r.Kind == Send {
-			n, _ := bytesOf(r.Shape, r.Type)
+			n, _ := BytesOf(r.Shape, r.Type)
 			return int64(n)
 		}
 	}

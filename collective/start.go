@@ -49,7 +49,7 @@ func (o *op) start() {
 // layout lays an agreed op out: memory, steps and counters.
 func (o *op) layout() {
 	r := o.lead()
-	size, _ := bytesOf(r.Shape, r.Type)
+	size, _ := BytesOf(r.Shape, r.Type)
 	o.size, o.err, o.mixed = int64(size), nil, false
 	o.results.reset(len(o.own.reqs))
 	o.take(&o.own)

@@ -22,7 +22,7 @@ func (s *allgather) layout(o *op, _ *Request) {
 	s.o = o
 	g := o.group
 	shape := o.results.shape(0, o.own.reqs[0].Shape, 0)
-	row, _ := bytesOf(shape[1:], o.own.reqs[0].Type)
+	row, _ := BytesOf(shape[1:], o.own.reqs[0].Type)
 	rows := s.rowsByRank()
 	s.blocks, o.size = s.blocks[:0], 0
 	for i, seat := range g.seats {

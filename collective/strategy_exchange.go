@@ -31,7 +31,7 @@ func (s *exchange) layout(o *op, r *Request) {
 		return
 	}
 	o.holder = allRanks
-	bytes, _ := bytesOf(r.Shape[1:], r.Type)
+	bytes, _ := BytesOf(r.Shape[1:], r.Type)
 	row := int64(bytes)
 	s.offset, s.source = s.offset[:0], s.source[:0]
 	o.run.steps = schedule.Exchange(o.run.steps, g.self, g.owned, func(from, to int) int64 {
@@ -50,7 +50,7 @@ func (s *exchange) layout(o *op, r *Request) {
 // than any memory.
 func (s *exchange) place(r *Request) bool {
 	o, g := s.o, s.o.group
-	bytes, _ := bytesOf(r.Shape[1:], r.Type)
+	bytes, _ := BytesOf(r.Shape[1:], r.Type)
 	row := int64(bytes)
 	o.size = 0
 	for _, seat := range g.seats {
@@ -129,7 +129,7 @@ func (s *exchange) follow(int, int64) {}
 // local copies what ranks of this host have for each other.
 func (s *exchange) local(lo, hi int64) {
 	o, g, row := s.o, s.o.group, int64(0)
-	if n, _ := bytesOf(o.own.reqs[0].Shape[1:], o.own.reqs[0].Type); n > 0 {
+	if n, _ := BytesOf(o.own.reqs[0].Shape[1:], o.own.reqs[0].Type); n > 0 {
 		row = int64(n)
 	}
 	for to, b := range g.seats {

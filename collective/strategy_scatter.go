@@ -65,7 +65,7 @@ func (b *rowBlocks) toRoot(o *op, r *Request) {
 // deal gives every rank its rows.
 func (b *rowBlocks) deal(o *op, r *Request) {
 	g := o.group
-	row, _ := bytesOf(r.Shape[1:], r.Type)
+	row, _ := BytesOf(r.Shape[1:], r.Type)
 	each, more := r.Shape[0]/len(g.ranks), r.Shape[0]%len(g.ranks)
 	b.blocks = b.blocks[:0]
 	at := 0

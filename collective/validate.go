@@ -189,7 +189,7 @@ func (r *Request) checkTensor() *Error {
 	if !r.Type.Valid() {
 		return refuse("%s %q: unknown element type %d", r.Kind, r.Name, uint8(r.Type))
 	}
-	n, ok := bytesOf(r.Shape, r.Type)
+	n, ok := BytesOf(r.Shape, r.Type)
 	if !ok {
 		return refuse("%s %q: shape %v is not a shape of %s", r.Kind, r.Name, r.Shape, r.Type)
 	}

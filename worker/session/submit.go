@@ -2,11 +2,9 @@ package session
 
 import (
 	"fmt"
-	"math"
 	"unicode/utf8"
 
 	"gorun/collective"
-	"gorun/collective/kernel"
 	"gorun/worker/session/codec"
 	"gorun/worker/session/slots"
 )
@@ -120,14 +118,15 @@ func (s *session) setSplits(m *codec.Submit, r *collective.Request) error {
 
 // setTensors fills in the shape and the memory of a request; o takes the pins.
 func (s *session) setTensors(m *codec.Submit, o *operation, r *collective.Request) (err error) {
-	if !m.Type.Valid() || !m.Op.Valid() {
-		return invalid("submit %s: unknown element type %d or reduction %d", r.Name, m.Type, m.Op)
+	if !m.Type.Valid() {
+		return invalid("submit %s: unknown element type %d", r.Name, m.Type)
 	}
 	r.Shape = s.shapes.get(m)
-	size, ok := bytesOf(r.Shape, m.Type)
+	n, ok := collective.BytesOf(r.Shape, m.Type)
 	if !ok {
 		return invalid("submit %s: shape %v is impossible", r.Name, r.Shape)
 	}
+	size := uint64(n)
 	// A rank that only receives may well have nothing to send.
 	receives := m.Kind == collective.Recv || m.Kind == collective.Broadcast && int(m.Root) != s.rank
 	if !receives || m.In.Region != codec.NoRegion {
@@ -144,29 +143,7 @@ func (s *session) setTensors(m *codec.Submit, o *operation, r *collective.Reques
 	if r.Out, o.out, err = s.memory(m.Out, size, m.Type); err != nil {
 		return invalid("submit %s: target: %v", r.Name, err)
 	}
-	in, out := m.In.Offset, m.Out.Offset
-	if m.In.Region == m.Out.Region && in != out && in < out+size && out < in+size {
-		return invalid("submit %s: source and target overlap without being the same", r.Name)
-	}
 	return nil
-}
-
-// bytesOf returns the bytes of a tensor, or false if no memory holds it.
-func bytesOf(shape []int, t kernel.Type) (uint64, bool) {
-	n := uint64(t.Size())
-	for _, d := range shape {
-		switch {
-		case d < 0:
-			return 0, false
-		case d == 0:
-			n = 0
-		case n > math.MaxInt64/uint64(d):
-			return 0, false
-		default:
-			n *= uint64(d)
-		}
-	}
-	return n, true
 }
 
 // start submits an operation. The engine may call Complete before it returns.
