@@ -221,7 +221,7 @@ func sources(t *testing.T, visit func(dir, file string, f *ast.File)) {
 			return err
 		}
 		dir := filepath.ToSlash(filepath.Dir(rel))
-		if strings.HasSuffix(dir, "test") { // linktest and its like serve tests
+		if strings.HasSuffix(dir, "test") { // admittest and its like serve tests
 			return nil
 		}
 		visit(dir, rel, f)

@@ -102,11 +102,6 @@ type Counts struct {
 	MainSignal    int           // that makes it write the stack of its main thread, 0 for none
 }
 
-// Computed returns the time that is not spent on waiting.
-func (c Counts) Computed() time.Duration {
-	return max(c.Elapsed-c.Data-c.Others-c.Communication, 0)
-}
-
 // Decode reads a page at a moment, a reading of CLOCK_MONOTONIC. It accepts any bytes: a time that could not have
 // passed since the rank began is cut to what could.
 func Decode(page []byte, now time.Duration) Counts {

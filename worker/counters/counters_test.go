@@ -29,9 +29,6 @@ func TestDecode(t *testing.T) {
 	if got != want {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
-	if got.Computed() != 11*s {
-		t.Errorf("computed %v of 20 s", got.Computed())
-	}
 }
 
 // TestStrange: what a rank writes is bounded by the time since it began.
@@ -50,7 +47,7 @@ func TestStrange(t *testing.T) {
 	}
 	got := counters.Decode(page(map[int]time.Duration{counters.AtBegan: 100 * s, counters.AtData: 1 << 62,
 		counters.AtOthers: -1, counters.AtActivity: 77, counters.AtSince: 1}), 120*s)
-	if got.Data != 20*s || got.Others != 20*s || got.Activity != counters.Computing || got.For != 0 || got.Computed() != 0 {
+	if got.Data != 20*s || got.Others != 20*s || got.Activity != counters.Computing || got.For != 0 {
 		t.Errorf("%+v", got)
 	}
 }
@@ -59,7 +56,7 @@ func FuzzDecode(f *testing.F) {
 	f.Add(page(map[int]time.Duration{counters.AtBegan: 1, counters.AtData: 5}), int64(10))
 	f.Fuzz(func(t *testing.T, b []byte, now int64) {
 		c := counters.Decode(b, time.Duration(now))
-		for _, d := range []time.Duration{c.Elapsed, c.Data, c.Others, c.Communication, c.Hidden, c.Step, c.Computed()} {
+		for _, d := range []time.Duration{c.Elapsed, c.Data, c.Others, c.Communication, c.Hidden, c.Step} {
 			if d < 0 || d > max(c.Elapsed, 0) {
 				t.Errorf("%v of %v", d, c.Elapsed)
 			}
