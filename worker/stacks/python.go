@@ -3,7 +3,6 @@ package stacks
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -65,7 +64,7 @@ func spy(ctx context.Context, pid int) string {
 	}
 	cmd := exec.CommandContext(ctx, path, "dump", "--json", "--nonblocking", "--pid", strconv.Itoa(pid))
 	cmd.Dir, cmd.WaitDelay = "/", 100*time.Millisecond
-	out := &limited{}
+	out := &kept{most: maxDump}
 	cmd.Stdout = out
 	if err := cmd.Run(); err != nil {
 		return ""
@@ -75,19 +74,6 @@ func spy(ctx context.Context, pid int) string {
 		return ""
 	}
 	return format(threads, pid, maxStack)
-}
-
-// limited takes what a program writes, up to maxDump bytes.
-type limited struct{ text []byte }
-
-var errMuch = errors.New("too much output")
-
-func (l *limited) Write(b []byte) (int, error) {
-	if len(l.text)+len(b) > maxDump {
-		return 0, errMuch
-	}
-	l.text = append(l.text, b...)
-	return len(b), nil
 }
 
 // find returns a program for a process, such as its py-spy: one beside its Python or in its PATH, or else one in this

@@ -3,7 +3,6 @@ package stacks
 import (
 	"context"
 	"encoding/json"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -154,10 +153,6 @@ func TestPythonIsBounded(t *testing.T) {
 	loud, _ := spyAs(t, "exec yes")
 	if got := Python(t.Context(), []int{loud}); len(got) > 0 {
 		t.Errorf("%v", got)
-	}
-	out := &limited{}
-	if n, err := io.Copy(out, strings.NewReader(strings.Repeat("y", 2*maxDump))); err == nil || n > maxDump || len(out.text) > maxDump {
-		t.Errorf("%d bytes of %d are taken, %v", len(out.text), 2*maxDump, err)
 	}
 	silent, dir := spyAs(t, `echo >"$(dirname "$0")/began"; exec sleep 1000`)
 	ctx, cancel := context.WithCancel(t.Context())
