@@ -43,7 +43,7 @@ func newHost(id int, name string, spec *Spec, template wire.Job) *host {
 
 // talks returns what the conversations with all hosts have in common.
 func (s *Spec) talks() talk.Config {
-	return talk.Config{Dial: s.Dial, Relay: s.Relay, Files: s.Files, Python: s.Python, Version: s.Version, Env: s.Env, Interval: s.Timing().LauncherInterval,
+	return talk.Config{Dial: s.Dial, Files: s.Files, Python: s.Python, Version: s.Version, Env: s.Env, Interval: s.Timing().LauncherInterval,
 		Output: s.Output, Watched: s.Watch != nil, Note: s.Note}
 }
 

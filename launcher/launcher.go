@@ -104,9 +104,6 @@ func (j *job) conversations(ctx context.Context, talks *sync.WaitGroup) func(*ho
 		former, present := last[h.name], conversation{h, make(chan struct{})}
 		last[h.name] = present
 		again := former.host != nil && former.host.ended
-		if j.spec.Relay != nil && max(len(j.hosts), len(j.membership.slots)) >= manyHosts {
-			j.spec.Relay.Begin()
-		}
 		line, hangUp := context.WithCancel(ctx)
 		h.hangUp = hangUp
 		talks.Go(func() {

@@ -11,8 +11,6 @@ import (
 )
 
 const (
-	// manyHosts is how many hosts get the binary from each other: it reaches fewer as fast from the launcher.
-	manyHosts = 8
 	// stopGrace is how much longer than their ranks' grace daemons may take to stop; hurryGrace is all that a second
 	// Ctrl-C leaves them.
 	stopGrace  = 10 * time.Second

@@ -36,7 +36,6 @@ type Spec struct {
 	Timeout      time.Duration // of the whole job; 0 for none
 
 	Dial   talk.Dialer
-	Relay  talk.Relay   // nil if every host gets the binary by itself
 	Files  talk.Files   // what hosts get before their ranks start; nil if they have what ranks run
 	Python talk.Pythons // the environment of Python that they get, nil for theirs
 	Stdin  io.Reader    // nil for none

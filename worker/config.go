@@ -12,8 +12,6 @@ type Config struct {
 	Out     io.Writer
 	Version string
 	Exe     string // this binary: Python imports the binding from it
-	Program []byte // that other hosts of the job run; nil if it is in Binary
-	Binary  string // the file of this program, or of the one that contains it
 	// NoRDMA is why this daemon cannot use RDMA, if a job wants it; nil if it can, or if RDMA was not requested.
 	NoRDMA error
 	Env    []string // of the daemon; ranks get their machine's variables from it

@@ -85,7 +85,6 @@ func (m memberDaemon) Admit(r *wire.Roster) error {
 	if err := m.ranks.Starter.Admit(r); err != nil {
 		return err
 	}
-	m.net.EndRelay()
 	m.net.Locate(r)
 	return nil
 }

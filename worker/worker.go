@@ -133,7 +133,7 @@ func (d *daemon) open(end, ctx context.Context) error {
 		return err
 	}
 	d.net = network.New(network.Config{Job: job, Loop: d.loop, Out: d.out, Log: d.log.Logger, Daemon: networkDaemon{d},
-		Lease: d.peers.lease, Program: d.cfg.Program, Binary: d.cfg.Binary, NoRDMA: d.cfg.NoRDMA})
+		Lease: d.peers.lease, NoRDMA: d.cfg.NoRDMA})
 	d.openMembership()
 	d.openMoves()
 	if err := d.getFiles(end, ctx); err != nil {
@@ -155,11 +155,6 @@ func (d *daemon) open(end, ctx context.Context) error {
 		KVPort: d.horovod.Port()}
 	if !job.Alone && len(job.Wrapper) == 0 { // a wrapper may start another Python
 		ready.Python, _ = proc.Within(time.Second, d.python)
-	}
-	if job.Relay != "" {
-		if ready.Relay, err = d.net.OpenRelay(ctx); err != nil {
-			return err
-		}
 	}
 	if ready.Files, err = d.serveTree(ctx); err != nil {
 		return err

@@ -47,7 +47,7 @@ var allowed = map[string][]string{
 	"launcher/pyenv":       {"launcher/ship", "launcher/talk", "rendezvous/wire"},
 	"launcher/ship":        {"launcher/spread", "rendezvous/wire"},
 	"launcher/spread":      {},
-	"launcher/ssh":         {"launcher/hosts", "launcher/spread"},
+	"launcher/ssh":         {"launcher/hosts"},
 	"launcher/stall":       {"launcher/why", "rendezvous/wire"},
 	"launcher/survey":      {"launcher/failure", "launcher/talk", "topology", "topology/doctor", "topology/measure", "topology/picture", "topology/probe"},
 	"launcher/talk":        {"launcher/failure", "launcher/plan", "launcher/ssh", "rendezvous/liveness", "rendezvous/wire"},

@@ -279,9 +279,6 @@ func runJob(ctx context.Context, o *jobFlags, hurry <-chan struct{}, programs []
 	if d, ok := dial.(*dialer); ok {
 		defer d.close()
 		d.speakThrough(mux)
-		if d.steps == nil {
-			spec.Relay = d.ssh
-		}
 	}
 	if varying != nil {
 		varying.Admit = seats.admit(mux)

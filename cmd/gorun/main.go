@@ -41,7 +41,7 @@ func run(args []string) int {
 	hurry := make(chan struct{})
 	defer onInterrupt(stop, hurry)()
 
-	self := command.Process{Version: version, Env: os.Environ(), Program: hostProgram}
+	self := command.Process{Version: version, Env: os.Environ()}
 	if serve := self.Parse(args[1:]); serve != nil {
 		return explain(os.Stderr, serve(ctx))
 	}

@@ -184,20 +184,6 @@ func (s *Remote) sweep(ctx context.Context, host, job string) error {
 	return nil
 }
 
-// Begin implements Relay.
-func (s *SSH) Begin() { s.Client.Relay() }
-
-// Word implements Relay.
-func (s *SSH) Word() string {
-	if !s.Client.Waiting() {
-		return ""
-	}
-	return s.Client.Relay()
-}
-
-// Offer implements Relay.
-func (s *SSH) Offer(address string) { s.Client.Offer(address) }
-
 // Connect logs in on a host. The error is a *hosts.Error.
 func (s *SSH) Connect(ctx context.Context, host string) (*ssh.Conn, error) {
 	conn, err := s.Client.Connect(ctx, host)

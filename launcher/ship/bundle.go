@@ -23,7 +23,7 @@ type Bundle struct {
 // New returns a Bundle of a tree that lies on this machine. The launcher sends it to two hosts at most, unless these cannot
 // send it to others.
 func New(tree *wire.Tree) *Bundle {
-	return &Bundle{Spread: spread.Spread{Seeds: 2, Sparing: true}, tree: tree, name: sync.OnceValue(tree.Name)}
+	return &Bundle{Spread: spread.Spread{Seeds: 2}, tree: tree, name: sync.OnceValue(tree.Name)}
 }
 
 // Tree returns the tree.

@@ -11,13 +11,10 @@ import (
 // FanOut is how many hosts one host serves at once.
 const FanOut = 2
 
-// Spread assigns sources to hosts in the order in which they come. Few of them get the bytes from the launcher at a time. A
-// waiting host takes what comes first, another host or the launcher. So the launcher's traffic does not grow with the
-// number of hosts, and no host waits for one that cannot be reached.
+// Spread assigns sources to hosts in the order in which they come. Few of them get the bytes from the launcher at a time,
+// and none once a host can serve them. So the launcher's traffic does not grow with the number of hosts.
 type Spread struct {
 	Seeds int // how many hosts the launcher serves at once
-	// Sparing has the launcher serve no more of them once a host can; for bytes that are many.
-	Sparing bool
 
 	mu      sync.Mutex
 	uploads int // hosts that the launcher serves
@@ -30,13 +27,6 @@ type source struct {
 	address string
 	inUse   int
 	broken  bool
-}
-
-// Waiting reports whether an offer would be taken at once.
-func (s *Spread) Waiting() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.queue) > 0
 }
 
 // Offer announces that host:port serves the bytes.
@@ -101,7 +91,7 @@ func (s *Spread) assignLocked() {
 		switch {
 		case from != nil:
 			from.inUse++
-		case s.uploads < s.Seeds && !(s.Sparing && sound):
+		case s.uploads < s.Seeds && !sound:
 			s.uploads++
 		default:
 			return

@@ -11,7 +11,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"strings"
 	"sync"
 	"syscall"
@@ -25,11 +24,10 @@ import (
 //   starts with a marker and a nonce, so that whatever login files print before is not mistaken for it.
 //  2. On NEED the launcher sends the length of the upload and the upload, and nothing more until the next marker, so the
 //   shell's tools may read ahead without taking bytes meant for the program. NEED also names the directory. Instead
-//   of a length the launcher may send 0 when another login has filled the same directory meanwhile, or "from", an
-//   address, a port and a word when another host has the binary (see spread.go). If that fails, the shell sends NEED
-//   once more, without a name, and gets the upload. The upload is gzip where the host has gunzip, unless "raw"
-//   follows the length. While the launcher waits for other hosts it sends "wait" now and then, as a shell that
-//   receives nothing exits.
+//   of a length the launcher may send 0 when another login has filled the same directory meanwhile (see places.go). If
+//   that fails, the shell sends NEED once more, without a name, and gets the upload. The upload is gzip where the host
+//   has gunzip, unless "raw" follows the length. While the launcher waits for another login it sends "wait" now and
+//   then, as a shell that receives nothing exits.
 //  3. After RUN, standard input and output belong to the program.
 //
 // Cached: one round trip after login, two processes on the host (sh, uname). Uncached: one more round trip and the
@@ -43,7 +41,7 @@ const (
 	maxNoise = 1 << 20
 
 	// hostTimeout is how long the host's side of an upload waits for a line from the launcher or more of the binary. A
-	// launcher that has to wait for other hosts before it can send reports that every waitEvery.
+	// launcher that has to wait for another login before it can send reports that every waitEvery.
 	hostTimeout = 30 * time.Second
 	waitEvery   = 5 * time.Second
 
@@ -84,7 +82,7 @@ func (c *Conn) Bootstrap(ctx context.Context, b Binary, args []string) (*Session
 	}
 	waiting, hurry := context.WithCancel(ctx)
 	defer hurry()
-	up := &upload{client: c.client, binary: b, to: s.Stdin, abort: c.Close, first: first, near: func() bool { return c.client.near(c) }, ping: c.ping, ctx: waiting, filled: func(bool) {}, release: func(bool) {}}
+	up := &upload{client: c.client, binary: b, to: s.Stdin, abort: c.Close, first: first, near: func() bool { return c.client.near(c) }, ping: c.ping, ctx: waiting, filled: func(bool) {}}
 	err = up.serve(out, nonce)
 	if err == nil {
 		up.settled(true)
@@ -129,10 +127,9 @@ type upload struct {
 	marked bool   // there was one
 	near   func() bool
 	ping   func() bool     // returns once the host has consumed everything sent before; false if it cannot be asked
-	ctx    context.Context // for waiting for other hosts
+	ctx    context.Context // for waiting for other logins
 
-	filled  func(ok bool) // reports the result for the present directory
-	release func(ok bool) // reports the result of the present delivery
+	filled func(ok bool) // reports the result for the present directory
 
 	sending sync.WaitGroup
 	mu      sync.Mutex
@@ -165,8 +162,6 @@ func (u *upload) serve(out *bufio.Reader, nonce string) error {
 				u.sending.Go(func() { u.provide(kind == "gz", place) })
 				continue
 			}
-			u.release(false) // the delivery we named failed
-			u.release = func(bool) {}
 			u.sending.Go(func() { u.send(kind == "gz") })
 		case "AGAIN": // that place did not work; the shell only checks that the launcher is alive
 			u.sending.Wait()
@@ -182,48 +177,26 @@ func (u *upload) serve(out *bufio.Reader, nonce string) error {
 	}
 }
 
-// settled reports the result to the hosts that wait for this one. Nothing may be on its way to it.
+// settled reports the result to the logins that wait for this one. Nothing may be on its way to the host.
 func (u *upload) settled(ok bool) {
 	u.filled(ok)
-	u.release(ok)
-	u.filled, u.release = func(bool) {}, func(bool) {}
+	u.filled = func(bool) {}
 }
 
-// provide delivers the binary to the host in the best way available.
+// provide sends the binary to the host, unless another login has put it into the same directory meanwhile.
 func (u *upload) provide(compressed bool, place string) {
-	there, from, err := u.await(place)
-	switch {
-	case err != nil:
-		return // serve reports the error
-	case there:
-		io.WriteString(u.to, "0\n") // the next marker shows whether it arrived
-		return
-	case from == "":
-		u.send(compressed)
-		return
-	}
-	host, port, _ := net.SplitHostPort(from)
-	fmt.Fprintf(u.to, "from %s %s %s\n", host, port, u.client.spread.token)
-}
-
-// await waits until the binary is there or can be delivered.
-func (u *upload) await(place string) (there bool, from string, err error) {
-	defer u.hold()()
-	spread := u.client.spread
-	there, filled, err := spread.claim(u.ctx, u.binary.SHA256, place)
+	over := u.hold()
+	there, filled, err := u.client.places.claim(u.ctx, u.binary.SHA256, place)
+	over()
 	if err != nil {
-		return false, "", err
+		return // serve reports the error
 	}
 	u.filled = filled
 	if there {
-		return true, "", nil
+		io.WriteString(u.to, "0\n") // the next marker shows whether it arrived
+		return
 	}
-	from, left, err := spread.acquire(u.ctx)
-	if err != nil {
-		return false, "", err
-	}
-	u.release = left
-	return false, from, nil
+	u.send(compressed)
 }
 
 // hold sends the host a sign of life now and then, while there is nothing else to send.

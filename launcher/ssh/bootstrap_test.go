@@ -10,7 +10,6 @@ import (
 	"io"
 	"io/fs"
 	"math/rand/v2"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -277,62 +276,6 @@ func TestBootstrapDirectoryWithoutName(t *testing.T) {
 	must.Do(t, os.MkdirAll(filepath.Join(cache, "gorun"), 0o700))
 	writeFile(t, filepath.Join(cache, "gorun", "id"), nil, 0o600)
 	converse(t, connect(t, client, "h"), program(100<<10), "0027")
-}
-
-// handOut listens as a host does that has the binary, and counts how often it was asked.
-func handOut(t *testing.T, word string, body []byte) (address string, asked *atomic.Int64) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must.Do(t, err)
-	var wg sync.WaitGroup
-	asked = new(atomic.Int64)
-	wg.Go(func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			asked.Add(1)
-			said := make([]byte, len(word)+1)
-			if io.ReadFull(c, said); string(said) == word+"\n" {
-				c.Write(body)
-			}
-			c.Close()
-		}
-	})
-	t.Cleanup(func() { l.Close(); wg.Wait() })
-	return l.Addr().String(), asked
-}
-
-// A host gets the binary from another one, and from the launcher if that one hands out something else or is gone.
-func TestBootstrapRelayed(t *testing.T) {
-	// The program itself: what is first in PATH may be a script that needs more than there is here.
-	python, err := exec.Command("python3", "-c", "import sys; print(sys.executable)").Output()
-	if err != nil {
-		t.Skip("needs python3: ", err)
-	}
-	for title, want := range map[string]struct{ uploads, asked int64 }{"good": {0, 1}, "other": {1, 1}, "gone": {1, 0}} {
-		t.Run(title, func(t *testing.T) {
-			client, cache := shellHost(t, "/bin/sh", "/bin/sh", bareTools(t, strings.TrimSpace(string(python))), "")
-			b := program(300 << 10)
-			in, err := b.Open()
-			must.Do(t, err)
-			body, _ := io.ReadAll(in)
-			if title == "other" {
-				body = []byte("#!/bin/sh\necho intruder\n")
-			}
-			n := uploads(&b)
-			address, asked := handOut(t, client.Relay(), body)
-			if title == "gone" {
-				address = "127.0.0.1:9"
-			}
-			client.Offer(address)
-			converse(t, connect(t, client, "h"), b, "0027")
-			if n.Load() != want.uploads || asked.Load() != want.asked {
-				t.Errorf("%d uploads, asked %d times", n.Load(), asked.Load())
-			}
-			wantFiles(t, filepath.Join(cache, "gorun", b.SHA256), "gorun", "ok")
-		})
-	}
 }
 
 // failing bootstraps b and expects it to fail.

@@ -22,7 +22,7 @@ type Client struct {
 	cfg    Config
 	config *resolver
 	gate   *gate
-	spread *spread
+	places *places
 	retry  retry
 	near   func(*Conn) bool
 	plain  atomic.Int32 // uploads that were not compressed
@@ -59,7 +59,7 @@ func New(cfg Config) (*Client, error) {
 		}
 	}
 	return &Client{
-		cfg: cfg, config: newResolver(cfg), gate: newGate(hungAfter), spread: newSpread(), retry: defaultRetry, near: (*Conn).near,
+		cfg: cfg, config: newResolver(cfg), gate: newGate(hungAfter), places: &places{known: map[string]*place{}}, retry: defaultRetry, near: (*Conn).near,
 		hostTimeout: hostTimeout, waitEvery: waitEvery, silence: silenceLimit, quietLogin: quietLogin,
 		keys: map[string]*keyFile{}, agents: map[string]*agentKeys{}, known: map[string]*hostKeys{},
 		bastions: map[string]*bastion{}, packed: map[string]*packed{},

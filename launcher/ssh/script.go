@@ -21,7 +21,7 @@ import (
 // while it arrives, and not run if it is another. A binary is also not read if the launcher reports that another login
 // has just got it, unless a damaged one was there before. Writing it to disk may take longer than all the rest, so the program does not wait: a child of
 // it syncs the binary and writes "ok", and ends with it at the latest. The next start that finds a binary without "ok"
-// checks its hash, as it does for one that another host sent.
+// checks its hash.
 //
 // Places: the user's cache, then directories of our own in shared ones, which must be ours and not links. An empty file
 // is executed to see whether the place allows programs: execve accepts it (as a script) unless the place is mounted
@@ -34,8 +34,7 @@ import (
 // the launcher that two logins lead to the same directory, whatever the names of their hosts. A login that finds it
 // created but not yet written looks again.
 //
-// Python fetches the binary from another host, as hosts of ours have it. Then there is a tool for the checksum too, so
-// a binary from an impostor is not run. A host with no such tool only compares the length of what ssh has delivered.
+// A host with no tool for the checksum only compares the length of what ssh has delivered.
 //
 // dd, where it can count bytes, reads the binary in large pieces, in half the time that head takes. The file is
 // appended to and not truncated first: ext4 flushes a file that was truncated when it is closed, and the login would
@@ -79,12 +78,6 @@ trap "calm; clean" 0; trap "exit 1" 1 2 13 15;
 if command -v gzip >/dev/null; then z=gz; else z=raw; fi;
 safe() { sync "$f"; : >"$k"; };
 keep() { mv -f "$t" "$f" && { t=; safe </dev/null >/dev/null 2>&1 & umask "$o"; run "$@"; }; };
-get() {
-  echo "$w" | python3 -c "import socket,sys,shutil;
-    s=socket.create_connection((sys.argv[1],int(sys.argv[2])),3); s.settimeout(20);
-    s.sendall(sys.stdin.buffer.readline());
-    shutil.copyfileobj(s.makefile(chr(114)+chr(98)),sys.stdout.buffer,1<<16)" "$a" "$q";
-};
 large=iflag=fullblock,count_bytes;
 take() { if dd $large count=0 </dev/null; then dd bs=64k $large count="$n"; else head -c "$n"; fi 2>/dev/null; };
 unpack() { head -c "$n" | { gzip -dc || { cat >/dev/null; false; }; }; };
@@ -102,7 +95,7 @@ watch() {
   rm -f "$t"; kill -9 $k;
 };
 wake() { calm; g=$(watch &); };
-hear() { wake; while read -r n a q w; do [ "$n" = wait ] || return 0; wake; done; exit 1; };
+hear() { wake; while read -r n a; do [ "$n" = wait ] || return 0; wake; done; exit 1; };
 for d in "$h" /tmp/$u /var/tmp/$u /dev/shm/$u; do
   at "$d";
   case $d in */$u) [ -h "$d" ] && continue;; esac;
@@ -116,11 +109,10 @@ for d in "$h" /tmp/$u /var/tmp/$u /dev/shm/$u; do
   i=; x=0; while [ -z "$i" ] && [ -f "$d/id" ] && [ $x -lt 9999 ]; do read -r i 2>/dev/null <"$d/id"; x=$((x+1)); done;
   say NEED $z "$i";
   hear;
-  case $n in
-  0) if [ "$b" = "$f" ]; then cached "$d"; else there; fi && { clean; umask "$o"; run "$@"; };;
-  from) get >"$t" 2>/dev/null && good "$t" && keep "$@";;
-  esac;
-  case $n in 0|from) : >"$t"; say NEED $z; hear;; esac;
+  if [ "$n" = 0 ]; then
+    if [ "$b" = "$f" ]; then cached "$d"; else there; fi && { clean; umask "$o"; run "$@"; };
+    say NEED $z; hear;
+  fi;
   y=$(case $z/$a in gz/) unpack;; *) take;; esac | tee -a "$t" 2>/dev/null | sum 2>/dev/null);
   if [ "$(wc -c <"$t")" -eq @SIZE@ ]; then right "$y" || { calm; clean; say FAIL damaged; exit 1; }; keep "$@"; fi;
   e="$e $d: cannot be written, full?;"; clean; t=;

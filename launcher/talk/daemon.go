@@ -19,16 +19,6 @@ type Adopter interface {
 	Adopt(ctx context.Context, host, session string, silence time.Duration) (*Daemon, error)
 }
 
-// Relay has hosts that miss the binary get it from hosts that have it.
-type Relay interface {
-	// Begin is called when the job has so many hosts that this is worth it.
-	Begin()
-	// Word returns the secret with which a host asks a daemon for the binary, "" if no host waits for it.
-	Word() string
-	// Offer adds a daemon that hands the binary out, at host:port.
-	Offer(address string)
-}
-
 // Daemon is a started daemon: its standard streams, and its end.
 type Daemon struct {
 	In  io.WriteCloser

@@ -30,7 +30,6 @@ const sweepLimit = 5 * time.Second
 // Config is what all conversations of a job have in common.
 type Config struct {
 	Dial     Dialer
-	Relay    Relay         // nil if every host gets the binary by itself
 	Files    Files         // nil if hosts have what ranks run
 	Python   Pythons       // nil if hosts have the packages of Python that ranks need
 	Version  string        // of this binary; daemons of another version are refused
@@ -200,9 +199,6 @@ func (c *Conversation) Talk(ctx, line context.Context, events chan<- Event) {
 func (c *Conversation) jobFor(d *Daemon) *wire.Job {
 	job := c.job
 	job.LocalIP = d.LocalIP
-	if c.conf.Relay != nil {
-		job.Relay = c.conf.Relay.Word()
-	}
 	job.Env = plan.UserEnv(c.conf.Env, d.Remote)
 	if c.conf.Files != nil && d.Remote { // on this machine they are where they are
 		job.Tree = c.conf.Files.Tree()
@@ -274,7 +270,7 @@ func (c *Conversation) read(line context.Context, d *Daemon, in *wire.Reader, jo
 	}
 }
 
-// offer has other hosts get the binary, and the files of the job's tree, from a daemon that hands them out.
+// offer has other hosts get the files of the job's tree from a daemon that hands them out.
 func (c *Conversation) offer(ready *wire.Ready, job *wire.Job) {
 	defer c.supply.end(true) // once others can get the files here
 	if len(ready.Data) == 0 {
@@ -283,9 +279,6 @@ func (c *Conversation) offer(ready *wire.Ready, job *wire.Job) {
 	ip, _, err := net.SplitHostPort(ready.Data[0])
 	if err != nil {
 		return
-	}
-	if ready.Relay > 0 && job.Relay != "" {
-		c.conf.Relay.Offer(net.JoinHostPort(ip, strconv.Itoa(ready.Relay)))
 	}
 	if ready.Files > 0 {
 		c.supply.offer(net.JoinHostPort(ip, strconv.Itoa(ready.Files)), job.Tree != nil)

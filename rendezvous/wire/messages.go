@@ -33,7 +33,6 @@ type Job struct {
 	Dir     string   `msgpack:"dir"`
 	Toward  string   `msgpack:"toward"`   // an address of another host; the route to it selects this host's own
 	LocalIP string   `msgpack:"local_ip"` // address at which the launcher reached the host, if any
-	Relay   string   `msgpack:"relay"`    // send the binary to hosts that present this token, until the first Roster; "" for none
 	Tree    *Tree    `msgpack:"tree"`     // what ranks run lies in it; nil if it is on the host already
 	Python  bool     `msgpack:"python"`   // ranks run in an environment of Python that the host asks for
 }
@@ -60,7 +59,6 @@ type Ready struct {
 	Port   int           `msgpack:"port"`   // a port that was free on this host (MASTER_PORT)
 	KVPort int           `msgpack:"kv"`     // of the key-value service for stock Horovod, 0 for none
 	Host   topology.Host `msgpack:"host"`
-	Relay  int           `msgpack:"relay"` // the port that serves the binary, 0 for none
 	Files  int           `msgpack:"files"` // the port that serves the files of the Tree, 0 for none
 	// Python has the major and minor versions of Python and of frameworks, by name, and path, if the program is a Python.
 	Python map[string]string `msgpack:"python"`

@@ -25,7 +25,6 @@ import (
 type Process struct {
 	Version string
 	Env     []string
-	Program []byte // the program that hosts are to run; nil for this process's binary
 }
 
 // WithRDMA makes a worker prefer the daemon that can use RDMA. "=" follows, and perhaps the path of a library.

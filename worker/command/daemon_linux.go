@@ -1,6 +1,7 @@
 package command
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -147,15 +148,12 @@ func (p Process) daemon(ctx context.Context, with connection) error {
 	if err != nil {
 		return fmt.Errorf("find this binary: %w", err)
 	}
-	binary := "/proc/self/exe" // the very file that runs, even if its name has gone to a newer build
-	if with.rdma.exe != "" {
-		exe, binary = with.rdma.exe, with.rdma.binary
-	}
+	exe = cmp.Or(with.rdma.exe, exe)
 	tending, stop := context.WithCancel(ctx)
 	var cache sync.WaitGroup
 	cache.Go(func() { cached.Tend(tending, exe) })
 	defer func() { stop(); cache.Wait() }()
-	cfg := worker.Config{In: os.Stdin, Out: os.Stdout, Version: p.Version, Exe: exe, Program: p.Program, Binary: binary, NoRDMA: with.rdma.missing, Env: p.Env,
+	cfg := worker.Config{In: os.Stdin, Out: os.Stdout, Version: p.Version, Exe: exe, NoRDMA: with.rdma.missing, Env: p.Env,
 		Report: func(text string) { report("/dev/log", text) }}
 	record := make(chan os.Signal, 1)
 	signal.Notify(record, unix.SIGUSR2)

@@ -25,7 +25,7 @@ import (
 const (
 	rdmaProgram = "gorund-rdma" // its name in the archive that is part of this program
 	rdmaCheck   = "--rdma-check"
-	rdmaFor     = "--rdma-for" // NAME FILE: the program whose supervisor starts this daemon, and a path of its file
+	rdmaFor     = "--rdma-for" // NAME: the program whose supervisor starts this daemon
 	withoutRDMA = "--without-rdma"
 
 	// checkLimit bounds how long gorund-rdma takes to start, load the library and open the devices. The start of the job
@@ -50,9 +50,7 @@ func startAs(cmd *exec.Cmd, program string) {
 	if err != nil {
 		exe = cmd.Path
 	}
-	// What this process runs, even if its name has gone to a newer build. It lives as long as the daemon.
-	file := fmt.Sprintf("/proc/%d/exe", os.Getpid())
-	cmd.Path, cmd.Args = program, append(cmd.Args, rdmaFor, exe, file)
+	cmd.Path, cmd.Args = program, append(cmd.Args, rdmaFor, exe)
 }
 
 // pathOf names an open file also for a child of this process.
@@ -119,7 +117,6 @@ type rdmaWords struct {
 	wanted  bool   // supervisor: start the daemon that can use RDMA, if possible
 	library string // supervisor: path of the library, "" for the system's
 	exe     string // daemon: the name of the program that contains this one, "" if none does
-	binary  string // daemon: a path of that program's file, valid even if its name belongs to a newer build
 	missing error  // daemon: why it is not rdmaProgram; nil if it is, or if RDMA was not requested
 }
 
@@ -130,9 +127,9 @@ func takeRDMA(words []string) (rest []string, found rdmaWords) {
 		switch more := i+1 < len(words); {
 		case name == WithRDMA && i == 1:
 			found.wanted, found.library = true, value
-		case words[i] == rdmaFor && i+2 < len(words):
-			found.exe, found.binary = words[i+1], words[i+2]
-			i += 2
+		case words[i] == rdmaFor && more:
+			i++
+			found.exe = words[i]
 		case words[i] == withoutRDMA && more:
 			i++
 			found.missing = errors.New(words[i])

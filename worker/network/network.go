@@ -4,8 +4,7 @@
 // A host has candidates, addresses at which peers reach it, best first (address.go); the streams of a link take turns
 // at the addresses of the NICs that the user chose (routes.go). If a host gets another address while the job runs, it
 // notifies the others (relocate.go); if these have moved as well, the launcher does. Every key is
-// derived from the job's secret (keys.go). The relay hands gorun's binary to hosts that lack it (relay.go). If
-// the job wants it and both hosts can, streams go over RDMA (rdma.go).
+// derived from the job's secret (keys.go). If the job wants it and both hosts can, streams go over RDMA (rdma.go).
 package network
 
 import (
@@ -40,15 +39,13 @@ type Daemon interface {
 
 // Config is what a network is made from.
 type Config struct {
-	Job     *wire.Job
-	Loop    *loop.Loop
-	Out     *wire.Writer // to the launcher
-	Log     *slog.Logger
-	Daemon  Daemon
-	Lease   time.Duration // how long gossip waits for a silent host
-	Program []byte        // that the relay hands out, nil for Binary
-	Binary  string        // the file of what hosts run
-	NoRDMA  error         // why this program cannot use RDMA, nil if it can or nobody knows
+	Job    *wire.Job
+	Loop   *loop.Loop
+	Out    *wire.Writer // to the launcher
+	Log    *slog.Logger
+	Daemon Daemon
+	Lease  time.Duration // how long gossip waits for a silent host
+	NoRDMA error         // why this program cannot use RDMA, nil if it can or nobody knows
 }
 
 // Network is how this host reaches the others. The daemon's loop alone calls its methods, but for Greet,
@@ -67,7 +64,6 @@ type Network struct {
 	stamp     uint64                         // of the last news of where this host is
 	lost      bool                           // the address at which the launcher reached this host is gone
 	moved     map[int]*wire.Moved            // peers that are not where they were when they joined
-	endRelay  context.CancelFunc             // ends the relay of the binary, nil if there is none
 	reported  map[int]bool                   // the peers whose links Each returned last
 }
 
@@ -341,22 +337,13 @@ func (n *Network) withNIC(a net.Addr) string {
 // say shows a line to users.
 func (n *Network) say(text string) { n.cfg.Out.Write(&wire.Log{Text: text}) }
 
-// OpenRelay offers the binary to hosts that lack it, until EndRelay, and returns the port.
-func (n *Network) OpenRelay(ctx context.Context) (port int, err error) {
-	r, err := openRelay(ctx, n.bind, n.job.Relay, n.cfg.Program, n.cfg.Binary)
+// ListenFor listens at this host's address for hosts that want something.
+func (n *Network) ListenFor(ctx context.Context, what string) (net.Listener, error) {
+	l, err := (&net.ListenConfig{Control: tcp.SmallSegments}).Listen(ctx, "tcp", net.JoinHostPort(n.bind, "0"))
 	if err != nil {
-		return 0, err
+		return nil, fmt.Errorf("listen for hosts that miss %s: %w", what, err)
 	}
-	ctx, n.endRelay = context.WithCancel(ctx)
-	n.cfg.Loop.Go(func() { r.run(ctx) })
-	return r.port(), nil
-}
-
-// EndRelay ends the relay: every host of the job has the binary.
-func (n *Network) EndRelay() {
-	if n.endRelay != nil {
-		n.endRelay()
-	}
+	return l, nil
 }
 
 // CloseListener ends what listens for links.

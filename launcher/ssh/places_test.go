@@ -11,7 +11,7 @@ const someSHA, someDir = "5a", "0123456789abcdef"
 // Of logins that lead to one directory one fills it; the others find it filled, or each fill it if that failed.
 func TestSettle(t *testing.T) {
 	for _, ok := range []bool{true, false} {
-		s := newSpread()
+		s := &places{known: map[string]*place{}}
 		there, done, err := s.claim(t.Context(), someSHA, someDir)
 		if there || err != nil {
 			t.Fatal(there, err)
