@@ -76,9 +76,6 @@ func (j *job) follow(ev elastic.Event) {
 		case elastic.Note:
 			j.spec.Note("gorun: %s", a.Text)
 		case elastic.End:
-			if a.Process < 0 { // no process began it
-				j.tell(j.news.all())
-			}
 			j.stop(j.verdictOf(a))
 		}
 	}

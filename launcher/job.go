@@ -1,8 +1,6 @@
 package launcher
 
 import (
-	"time"
-
 	"gorun/launcher/talk"
 )
 
@@ -20,16 +18,6 @@ type job struct {
 	inspection inspection
 	whys       []Why // that wait for an inspection
 	network    network
-	news       worldNews
-}
-
-// tell prints lines for the user, but not while the job ends.
-func (j *job) tell(lines []string) {
-	for _, line := range lines {
-		if !j.stopping {
-			j.spec.Note("%s", line)
-		}
-	}
 }
 
 // tellLost notifies the user of a rank that failed in a job that goes on.
@@ -40,9 +28,6 @@ func (j *job) tellLost(process int) {
 	}
 	if j.processes.at(process).spare {
 		j.spec.Note("gorun: a spare is lost before it was in a world")
-	}
-	if failure.Signal == 0 {
-		j.news.mistake = time.Now()
 	}
 	j.spec.Note("gorun: %v", failure)
 	for _, line := range j.spec.Output.Tail(process) {

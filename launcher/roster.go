@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net"
 	"slices"
-	"time"
 
 	"gorun/launcher/elastic"
 	"gorun/launcher/failure"
@@ -34,10 +33,9 @@ func (j *job) enter(w elastic.Roster) {
 			names = append(names, h.Name)
 		}
 		j.membership.world(len(w.Places), names)
-		if w.Epoch > 1 && !w.Quiet {
-			text := fmt.Sprintf("gorun: epoch %d: %s on %s, because %s", w.Epoch,
+		if w.Epoch > 1 && !w.Quiet && !j.stopping {
+			j.spec.Note("gorun: epoch %d: %s on %s, because %s", w.Epoch,
 				topology.Count(len(w.Places), "rank"), topology.Count(len(names), "host"), w.Reason)
-			j.tell(j.news.begins(time.Now(), text))
 		}
 		j.sendRosters(roster, ranks, spares)
 	})

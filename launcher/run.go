@@ -39,8 +39,7 @@ func (j *job) loop(ctx context.Context) error {
 		case now := <-listen.C:
 			j.checkElectors(now)
 			j.listen(now)
-		case now := <-j.membership.tick.C:
-			j.tell(j.news.lasting(now))
+		case <-j.membership.tick.C:
 			j.decide(elastic.Tick{})
 		case <-done:
 			done = nil
