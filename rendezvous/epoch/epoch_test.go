@@ -1,8 +1,6 @@
 package epoch_test
 
 import (
-	"fmt"
-	"math/rand/v2"
 	"slices"
 	"testing"
 
@@ -11,20 +9,6 @@ import (
 	"gorun/rendezvous/wire"
 	"gorun/topology"
 )
-
-// sim runs one machine per host over a network that loses, duplicates and reorders, all from one seed.
-type sim struct {
-	t        *testing.T
-	rng      *rand.Rand
-	machines []*epoch.Machine
-	net      []epoch.Send
-	prepare  map[int]uint32 // hosts whose links are being made
-	orders   []ordering     // rings that are being looked for
-	worlds   map[int][]wire.World
-	aborted  map[int]epoch.Failure
-	loss     float64
-	failHost int // cannot prepare; -1 none
-}
 
 func first(n int) []int {
 	var ids []int
@@ -51,116 +35,6 @@ func order(hosts []topology.Host) topology.Ring {
 		r.Why = append(r.Why, "test")
 	}
 	return r
-}
-
-func newSim(t *testing.T, n int, seed uint64, loss float64) *sim {
-	s := &sim{t: t, rng: rand.New(rand.NewPCG(seed, 1)), prepare: map[int]uint32{}, worlds: map[int][]wire.World{},
-		aborted: map[int]epoch.Failure{}, loss: loss, failHost: -1}
-	for id := range n {
-		s.machines = append(s.machines, epoch.New(epoch.Config{Self: id}))
-	}
-	return s
-}
-
-func (s *sim) step(id int, ev epoch.Event) {
-	a, err := s.machines[id].Step(ev)
-	if err != nil {
-		s.t.Fatalf("host %d: %v", id, err)
-	}
-	if a.Order != nil {
-		s.orders = append(s.orders, ordering{id, *a.Order})
-	}
-	if a.Prepare != nil {
-		s.prepare[id] = a.Prepare.Epoch
-	}
-	if a.Commit != nil {
-		s.worlds[id] = append(s.worlds[id], *a.Commit)
-	}
-	if a.Abort != nil {
-		s.aborted[id] = *a.Abort
-	}
-	for _, m := range a.Send {
-		if s.rng.Float64() < s.loss {
-			continue
-		}
-		s.net = append(s.net, m)
-		if s.rng.Float64() < s.loss {
-			s.net = append(s.net, m)
-		}
-	}
-}
-
-func (s *sim) run(steps int) {
-	n := len(s.machines)
-	for id := range n {
-		s.step(id, epoch.Event{Self: &topology.Host{Name: fmt.Sprint("h", id)}})
-		s.step(id, epoch.Event{Roster: &epoch.Roster{Epoch: 1, Members: first(n)}})
-	}
-	for range steps {
-		switch k := s.rng.IntN(10); {
-		case k < 1 && len(s.orders) > 0: // in any order
-			i := s.rng.IntN(len(s.orders))
-			o := s.orders[i]
-			s.orders = slices.Delete(s.orders, i, i+1)
-			s.step(o.host, o.answer())
-		case k < 6 && len(s.net) > 0:
-			i := s.rng.IntN(len(s.net))
-			m := s.net[i]
-			s.net = slices.Delete(s.net, i, i+1)
-			s.step(m.To, epoch.Event{Message: m.Message})
-		case k < 8:
-			id, other := s.rng.IntN(n), s.rng.IntN(n)
-			s.step(id, epoch.Event{Seen: &other})
-		case k < 9:
-			id := s.rng.IntN(n)
-			if e, ok := s.prepare[id]; ok {
-				delete(s.prepare, id)
-				if id == s.failHost {
-					s.step(id, epoch.Event{Failed: &epoch.Failure{Epoch: e, Reason: "no route"}})
-				} else {
-					s.step(id, epoch.Event{Prepared: &e, Cost: wire.Cost{Alpha: 1e-6 * float64(id+1), Beta: 1e-9 * float64(10-id)}})
-				}
-			}
-		default:
-			s.step(s.rng.IntN(n), epoch.Event{Tick: true})
-		}
-	}
-}
-
-// TestEveryScheduleCommits: whatever is lost, duplicated or reordered, every host commits exactly once
-// and all commit the same world.
-func TestEveryScheduleCommits(t *testing.T) {
-	for seed := range uint64(500) {
-		n := 1 + int(seed%7)
-		s := newSim(t, n, seed, 0.3)
-		s.run(6000)
-		for id := range n {
-			if len(s.worlds[id]) != 1 {
-				t.Fatalf("seed %d: host %d of %d committed %d worlds (state %v)", seed, id, n, len(s.worlds[id]), s.machines[id].State())
-			}
-			if w := s.worlds[id][0]; w.Epoch != 1 || !slices.Equal(w.Order, s.worlds[0][0].Order) {
-				t.Fatalf("seed %d: host %d committed %v, host 0 %v", seed, id, w, s.worlds[0][0])
-			}
-		}
-	}
-}
-
-// TestFailureAbortsEverywhere: one host that cannot prepare keeps every host from committing, and all know which it is.
-func TestFailureAbortsEverywhere(t *testing.T) {
-	for seed := range uint64(200) {
-		n := 2 + int(seed%5)
-		s := newSim(t, n, seed, 0.2)
-		s.failHost = int(seed) % n
-		s.run(6000)
-		for id := range n {
-			if len(s.worlds[id]) > 0 {
-				t.Fatalf("seed %d: host %d committed although host %d could not prepare", seed, id, s.failHost)
-			}
-			if want := (epoch.Failure{Epoch: 1, Host: s.failHost, Reason: "no route"}); s.aborted[id] != want {
-				t.Fatalf("seed %d: host %d in state %v aborted %+v, want %+v", seed, id, s.machines[id].State(), s.aborted[id], want)
-			}
-		}
-	}
 }
 
 func TestRefusesNonsense(t *testing.T) {

@@ -31,6 +31,9 @@ type job struct {
 	stunned  []int // steps until a host goes on
 	side     []int // of the partition
 	faults   bool
+	failing  bool             // hosts may be unable to prepare a world
+	failed   map[uint32][]int // those that were, by epoch
+	aborted  map[uint32]int   // how many hosts know that, by epoch
 	daemon   daemon
 }
 
@@ -58,7 +61,7 @@ func (idle) enter(int, wire.World)      {}
 const maxHosts = 10
 
 func newJob(t *testing.T, n int, seed uint64, d daemon) *job {
-	j := &job{t: t, seed: seed, rng: rand.New(rand.NewPCG(seed, 2)), prepared: map[uint32]map[int]bool{}, faults: true, daemon: d}
+	j := &job{t: t, seed: seed, rng: rand.New(rand.NewPCG(seed, 2)), prepared: map[uint32]map[int]bool{}, failed: map[uint32][]int{}, aborted: map[uint32]int{}, faults: true, daemon: d}
 	for range n {
 		j.add()
 	}
@@ -93,6 +96,11 @@ func (j *job) step(id int, ev epoch.Event) {
 	}
 	if a.Commit != nil {
 		j.commit(id, *a.Commit)
+	}
+	if f := a.Abort; f != nil {
+		if j.aborted[f.Epoch]++; !slices.Contains(j.failed[f.Epoch], f.Host) || f.Reason != "no route" {
+			j.fatalf("host %d aborts epoch %d: %+v, which failed on hosts %v", id, f.Epoch, *f, j.failed[f.Epoch])
+		}
 	}
 	for _, m := range a.Send {
 		copies := 1
@@ -219,6 +227,10 @@ func (j *job) turn() {
 	case k < 9:
 		if w := j.prepare[id]; w != nil && w.Epoch != j.machines[id].Epoch() {
 			j.prepare[id] = nil // overtaken
+		} else if w != nil && j.faults && j.failing && j.rng.IntN(4) == 0 {
+			j.prepare[id] = nil
+			j.failed[w.Epoch] = append(j.failed[w.Epoch], id)
+			j.step(id, epoch.Event{Failed: &epoch.Failure{Epoch: w.Epoch, Reason: "no route"}})
 		} else if w != nil && j.daemon.ready(id, *w) {
 			j.prepare[id] = nil
 			j.prepared[w.Epoch][id] = true
@@ -278,11 +290,13 @@ func (j *job) entered(r epoch.Roster) bool {
 }
 
 // TestSequencesOfRosters: whatever fails while rosters follow each other, there is one world of an epoch, of exactly
-// the roster's members, all of which were prepared for it; and the last roster becomes a world once faults stop.
+// the roster's members, all of which were prepared for it; and the last roster becomes a world once faults stop. Of a host
+// that cannot prepare a world the others learn.
 func TestSequencesOfRosters(t *testing.T) {
-	entered := 0
+	entered, learned := 0, 0
 	for seed := range uint64(3000) {
 		j := newJob(t, 1+int(seed%6), seed, idle{})
+		j.failing = seed%2 == 0
 		j.roster()
 		for range 600 {
 			if j.rng.IntN(12) == 0 {
@@ -296,8 +310,13 @@ func TestSequencesOfRosters(t *testing.T) {
 		for _, worlds := range j.worlds {
 			entered += len(worlds)
 		}
+		for e, hosts := range j.aborted {
+			if hosts > len(j.failed[e]) {
+				learned++
+			}
+		}
 	}
-	if entered < 3000*3 {
-		t.Errorf("only %d worlds were entered: the simulation shows little", entered)
+	if entered < 3000*3 || learned < 200 {
+		t.Errorf("only %d worlds were entered, and %d failures known to others: the simulation shows little", entered, learned)
 	}
 }
