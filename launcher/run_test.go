@@ -107,6 +107,14 @@ func (c *conversation) enter() {
 	c.say(&wire.Committed{World: wire.World{Epoch: c.at.Epoch, Order: order}})
 }
 
+// exit ends all ranks of the host well, and then as end does.
+func (c *conversation) exit() {
+	for _, r := range c.at.Ranks {
+		c.say(&wire.Exited{Process: r.Process})
+	}
+	c.end()
+}
+
 // end waits for the order to stop and sends Done.
 func (c *conversation) end() {
 	for {
@@ -275,10 +283,7 @@ func TestGoodbyeComesFirst(t *testing.T) {
 		if !c.begin() {
 			return
 		}
-		for _, r := range c.at.Ranks {
-			c.say(&wire.Exited{Process: r.Process})
-		}
-		c.end()
+		c.exit()
 	}), closing: func(line context.Context) {
 		runtime.Gosched() // so long that it could be cut
 		mu.Lock()
@@ -411,78 +416,37 @@ func TestStuckFence(t *testing.T) {
 		if f, ok := c.hear().(*wire.Fence); !ok || f.Number != 1 {
 			t.Errorf("the fence is not released: %+v", f)
 		}
-		for _, r := range c.at.Ranks {
-			c.say(&wire.Exited{Process: r.Process})
-		}
-		c.end()
+		c.exit()
 	})}
 	if _, _, err := start(t, t.Context(), s, nil); err != nil {
 		t.Error(err)
 	}
 }
 
-// TestNames: what a rank publishes is found by ranks of all hosts, until one of them unpublishes it.
+// TestNames: what a rank publishes is found by ranks of all hosts; a daemon asks for its own ranks only.
 func TestNames(t *testing.T) {
-	talk := func(c *conversation, rank int, asks, service, port string) string {
-		c.say(&wire.Name{Rank: rank, Asks: asks, Service: service, Port: port})
-		answer, ok := c.hear().(*wire.Name)
-		if !ok || answer.Rank != rank || answer.Asks != asks || answer.Service != service {
-			return fmt.Sprintf("%+v", answer)
-		}
-		return fmt.Sprint(answer.OK, " ", answer.Port)
-	}
-	published, found, done := make(chan bool), make(chan bool), make(chan bool)
-	says := map[string]func(c *conversation){
-		"a": func(c *conversation) {
-			defer close(done)
-			for _, x := range []struct{ asks, service, port, want string }{
-				{wire.NameLookup, "s", "", "false "},
-				{wire.NameUnpublish, "s", "", "false "},
-				{wire.NamePublish, "s", "p", "true "},
-				{wire.NamePublish, "s", "q", "false p"},
-				{"forget", "s", "", "false p"},
-			} {
-				if got := talk(c, 0, x.asks, x.service, x.port); got != x.want {
-					t.Errorf("%s %s: %s, want %s", x.asks, x.service, got, x.want)
-				}
-			}
-			close(published)
-			<-found
-			if got := talk(c, 1, wire.NameLookup, "s", ""); got != "false " {
-				t.Errorf("after unpublish: %s", got)
-			}
-			for n := range 1 << 14 {
-				if got := talk(c, 1, wire.NamePublish, fmt.Sprint(n), "p"); got != "true " {
-					t.Errorf("name %d: %s", n, got)
-					break
-				}
-			}
-			if got := talk(c, 1, wire.NamePublish, "one more", "p"); got != "false " {
-				t.Errorf("names without end: %s", got)
-			}
-		},
-		"b": func(c *conversation) {
-			<-published
-			c.say(&wire.Name{Rank: 0, Asks: wire.NameUnpublish, Service: "s"}) // is of another host: not listened to
-			if got := talk(c, 3, wire.NameLookup, "s", ""); got != "true p" {
-				t.Errorf("on another host: %s", got)
-			}
-			if got := talk(c, 2, wire.NameUnpublish, "s", "p"); got != "true p" {
-				t.Errorf("unpublish: %s", got)
-			}
-			close(found)
-			<-done // the job may end soon after the first of its hosts
-		},
-	}
+	published, found := make(chan bool), make(chan bool)
 	s := &script{t: t, daemons: both(func(c *conversation) {
 		if !c.begin() {
 			return
 		}
-		says[c.job.Name](c)
-		for _, r := range c.at.Ranks {
-			c.say(&wire.Exited{Process: r.Process})
+		asks := wire.Name{Asks: wire.NamePublish, Service: "s", Port: "p"}
+		if c.job.HostID == 1 {
+			asks = wire.Name{Rank: 3, Asks: wire.NameLookup, Service: "s"}
+			<-published
+			c.say(&wire.Name{Asks: wire.NameUnpublish, Service: "s"}) // is of another host: not listened to
 		}
-		c.end()
+		c.say(&asks)
+		if m, ok := c.hear().(*wire.Name); !ok || m.Rank != asks.Rank || !m.OK || m.Port != "p" && c.job.HostID == 1 {
+			t.Errorf("%+v answers %+v", m, asks)
+		}
+		if c.job.HostID == 0 {
+			close(published)
+			<-found // the job may end soon after the first of its hosts
+		} else {
+			close(found)
+		}
+		c.exit()
 	})}
 	if _, _, err := start(t, t.Context(), s, nil); err != nil {
 		t.Error(err)
@@ -516,19 +480,6 @@ func TestImpossibleReports(t *testing.T) {
 	}
 }
 
-// TestFailuresAreGathered: one report names every host that could not take part.
-func TestFailuresAreGathered(t *testing.T) {
-	s := &script{t: t, refuse: map[string]error{
-		"a": &failure.HostError{Host: "a", Step: "connect", Err: errors.New("refused"), Code: 255},
-		"b": &failure.HostError{Host: "b", Step: "authenticate", Err: errors.New("no key"), Code: 255},
-	}}
-	_, _, err := start(t, t.Context(), s, nil)
-	var many *failure.HostErrors
-	if !errors.As(err, &many) || len(many.Failed) != 2 {
-		t.Fatalf("verdict %v", err)
-	}
-}
-
 // TestSilentHosts: a host that has no daemon when the start is given up is named, but has not failed; the error also
 // shows whether it answered.
 func TestSilentHosts(t *testing.T) {
@@ -547,18 +498,6 @@ func TestSilentHosts(t *testing.T) {
 				t.Fatalf("silent %q, late %q", many.Silent, many.Late)
 			}
 		})
-	}
-}
-
-func TestAnotherVersionIsRefused(t *testing.T) {
-	s := &script{t: t, daemons: map[string]func(*conversation){
-		"a": func(c *conversation) { c.begin(); c.end() },
-		"b": func(c *conversation) { c.say(&wire.Hello{Proto: wire.Proto, Version: "older"}) },
-	}}
-	_, _, err := start(t, t.Context(), s, nil)
-	var he *failure.HostError
-	if !errors.As(err, &he) || he.Host != "b" || !strings.Contains(he.Error(), "the daemon is gorun older, this is test") {
-		t.Fatalf("verdict %v", err)
 	}
 }
 
@@ -581,10 +520,7 @@ func TestSameMachine(t *testing.T) {
 		for i, name := range []string{"a", "b"} {
 			s.daemons[name] = func(c *conversation) {
 				if c.machine = tc.machines[i]; c.begin() {
-					for _, r := range c.at.Ranks {
-						c.say(&wire.Exited{Process: r.Process})
-					}
-					c.end()
+					c.exit()
 				}
 			}
 		}
@@ -628,10 +564,7 @@ func TestOtherPython(t *testing.T) {
 			s.daemons[name] = func(c *conversation) {
 				c.python = is
 				if c.begin() {
-					for _, r := range c.at.Ranks {
-						c.say(&wire.Exited{Process: r.Process})
-					}
-					c.end()
+					c.exit()
 				}
 			}
 		}
@@ -698,36 +631,6 @@ func TestStartTimeoutNamesTheStep(t *testing.T) {
 	}
 }
 
-// TestHowItStops: ranks hear of a Ctrl-C by INT, of all else by TERM.
-func TestHowItStops(t *testing.T) {
-	for name, tc := range map[string]struct {
-		cause     error
-		interrupt bool
-	}{
-		"Ctrl-C": {fmt.Errorf("by a user: %w", failure.ErrInterrupted), true},
-		"TERM":   {failure.ErrStopped, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			ctx, cancel := context.WithCancelCause(t.Context())
-			s := &script{t: t, daemons: both(func(c *conversation) {
-				if !c.begin() {
-					return
-				}
-				if c.job.HostID == 0 {
-					cancel(tc.cause)
-				}
-				if m, ok := c.hear().(*wire.Stop); !ok || m.Now || m.Interrupt != tc.interrupt {
-					t.Errorf("the daemon hears %+v", m)
-				}
-				c.say(&wire.Done{})
-			})}
-			if _, _, err := start(t, ctx, s, nil); !errors.Is(err, tc.cause) {
-				t.Fatalf("verdict %v", err)
-			}
-		})
-	}
-}
-
 // TestStdinReachesRankZero: all of it, in order, and its end.
 func TestStdinReachesRankZero(t *testing.T) {
 	want := strings.Repeat("0123456789abcdef", 64<<10) // 1 MiB, more than the launcher holds
@@ -747,44 +650,10 @@ func TestStdinReachesRankZero(t *testing.T) {
 				break
 			}
 		}
-		for _, r := range c.at.Ranks {
-			c.say(&wire.Exited{Process: r.Process})
-		}
-		c.end()
+		c.exit()
 	})}
 	_, _, err := start(t, t.Context(), s, func(s *launcher.Spec) { s.Stdin = strings.NewReader(want) })
 	if err != nil || got.String() != want {
 		t.Fatalf("%d of %d bytes arrived, error %v", got.Len(), len(want), err)
-	}
-}
-
-// TestRanksBeginAnew: when all ranks have left the world and wait, they get another one with the same members.
-func TestRanksBeginAnew(t *testing.T) {
-	s := &script{t: t, daemons: both(func(c *conversation) {
-		if !c.begin() {
-			return
-		}
-		for epoch := uint32(1); epoch < 4; epoch++ {
-			for _, r := range c.at.Ranks {
-				c.say(&wire.Rejoining{Process: r.Process, Epoch: epoch - 1}) // late: means nothing
-				c.say(&wire.Rejoining{Process: r.Process, Epoch: epoch})
-			}
-			next, ok := c.hear().(*wire.Roster)
-			if !ok || next.Epoch != epoch+1 || next.Size != 4 || len(next.Ranks) != 2 || next.Reason == "" {
-				t.Errorf("after epoch %d: %+v", epoch, next)
-				return
-			}
-			c.at = next
-			c.enter()
-		}
-		for _, r := range c.at.Ranks {
-			c.say(&wire.Exited{Process: r.Process})
-		}
-		c.end()
-	})}
-	_, notes, err := start(t, t.Context(), s, nil)
-	must.Do(t, err)
-	if all := strings.Join(notes, "\n"); !strings.Contains(all, "epoch 4, ring: a → b → (a)") {
-		t.Errorf("notes lack the last ring:\n%s", all)
 	}
 }

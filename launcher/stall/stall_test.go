@@ -110,3 +110,36 @@ func TestLasting(t *testing.T) {
 		}
 	}
 }
+
+// TestCrossings: a line names ranks that wait for each other under one name in different operations.
+func TestCrossings(t *testing.T) {
+	waits := func(kind, name, host string, ranks ...int) *wire.Stalled {
+		return &wire.Stalled{Ops: []wire.Waiting{{Kind: kind, Name: name, Group: 3, Late: true, Missing: []wire.Missing{{Host: host, Ranks: ranks}}}}}
+	}
+	several := waits("allgather", "allgather.y_1of2", "b", 2, 3)
+	several.Ops = append(several.Ops, waits("allgather", "allgather.y_2of2", "b", 2, 3).Ops...)
+	lines, _ := new(Reports).Judge(time.Unix(1000, 0), Answers{Hosts: []string{"a", "b"}, By: map[int]*wire.Stalled{
+		0: several, 1: waits("broadcast", "broadcast.y", "a", 0, 1)}})
+	const want = `the same name, different operations: ranks 0-1 on a in allgather of 2 tensors "y" of process set 3, ` +
+		`ranks 2-3 on b in broadcast "y" of process set 3; call the same one on all of them`
+	if !slices.Contains(lines, want) {
+		t.Errorf("%q without %q", lines, want)
+	}
+}
+
+// TestMany: operations are named, up to so many, and each is given up with what it waited for itself.
+func TestMany(t *testing.T) {
+	ops := []wire.Waiting{{Kind: "barrier", Name: "other", Late: true, Over: true, Missing: []wire.Missing{{Host: "b", Ranks: []int{2}}}}}
+	for i := range 20 {
+		ops = append(ops, wire.Waiting{Kind: "barrier", Name: fmt.Sprintf("x%02d", i), Late: true, Missing: []wire.Missing{{Host: "b", Ranks: []int{3}}}})
+	}
+	lines, giveUp := new(Reports).Judge(time.Unix(1000, 0), Answers{Hosts: []string{"a", "b"}, By: map[int]*wire.Stalled{0: {Ops: ops}, 1: {}}})
+	if giveUp == nil || len(giveUp.Each) != 21 || len(lines) != 3 || !strings.Contains(lines[1], `, barrier "x15" and 4 more have waited up to 0.0 s for rank 3 on b`) {
+		t.Fatalf("gives up %+v, lines %q", giveUp, lines)
+	}
+	for _, each := range giveUp.Each {
+		if own := strings.Contains(each.Text, "another operation"); own == (each.Name == "other") {
+			t.Errorf("gives up %+v", each)
+		}
+	}
+}
