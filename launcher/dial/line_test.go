@@ -167,13 +167,15 @@ func (f *fakeLogin) Write(b []byte) (int, error) { return f.conn.Write(b) }
 
 func (f *fakeLogin) Close() error { return f.conn.Close() }
 
-func (d *distant) open(t *testing.T) *line {
+func (d *distant) open(t *testing.T) *line { return d.openBy(t, d.login) }
+
+func (d *distant) openBy(t *testing.T, again func(context.Context) (*login, error)) *line {
 	t.Helper()
 	_, token, err := newSession()
 	must.Do(t, err)
 	first, err := d.login(t.Context())
 	must.Do(t, err)
-	l := newLine(token, first, liveness.Default(), true, d.login)
+	l := newLine(token, first, liveness.Default(), true, again)
 	t.Cleanup(func() { l.Close() })
 	return l
 }
@@ -301,11 +303,7 @@ func TestLineGoesOnLooking(t *testing.T) {
 func TestLineWaitsForBusyHost(t *testing.T) {
 	t.Parallel()
 	d := newDistant(t)
-	first, err := d.login(t.Context())
-	must.Do(t, err)
-	_, token, err := newSession()
-	must.Do(t, err)
-	l := newLine(token, first, liveness.Default(), true, func(ctx context.Context) (*login, error) {
+	l := d.openBy(t, func(ctx context.Context) (*login, error) {
 		ssh.Answered(ctx)
 		timer := time.NewTimer(3 * liveness.Default().AnswerTimeout)
 		defer timer.Stop()
@@ -316,7 +314,6 @@ func TestLineWaitsForBusyHost(t *testing.T) {
 			return nil, ctx.Err()
 		}
 	})
-	t.Cleanup(func() { l.Close() })
 	d.says(t, l, "hello")
 	d.present().end(0, true)
 	d.says(t, l, "still here")
@@ -327,13 +324,9 @@ func TestLineWaitsForBusyHost(t *testing.T) {
 func TestLineDoubts(t *testing.T) {
 	t.Parallel()
 	d := newDistant(t)
-	first, err := d.login(t.Context())
-	must.Do(t, err)
-	_, token, err := newSession()
-	must.Do(t, err)
 	waited := make(chan time.Duration, 1)
 	var looked atomic.Bool
-	l := newLine(token, first, liveness.Default(), true, func(ctx context.Context) (*login, error) {
+	l := d.openBy(t, func(ctx context.Context) (*login, error) {
 		if looked.CompareAndSwap(false, true) {
 			begun := time.Now()
 			<-ctx.Done()
@@ -342,7 +335,6 @@ func TestLineDoubts(t *testing.T) {
 		}
 		return d.login(ctx)
 	})
-	t.Cleanup(func() { l.Close() })
 	d.says(t, l, "hello")
 	d.present().silent.Store(true)
 	d.says(t, l, "is anybody there?") // after some seconds, over another one
@@ -351,17 +343,6 @@ func TestLineDoubts(t *testing.T) {
 	}
 	if took := <-waited; took > liveness.Default().LoginTimeout/2 {
 		t.Errorf("an address where nobody answers was waited for %v", took)
-	}
-}
-
-// TestLineSaysGoodbye: the daemon knows that its launcher will not come back.
-func TestLineSaysGoodbye(t *testing.T) {
-	d := newDistant(t)
-	l := d.open(t)
-	d.says(t, l, "hello")
-	l.Close()
-	if _, err := d.stream.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
-		t.Errorf("the daemon reads %v", err)
 	}
 }
 

@@ -114,31 +114,43 @@ func run(t *testing.T, s *Steps, host string, words ...string) (string, error) {
 	return string(out), nil
 }
 
-// TestStepOfMany: one run of the command starts all hosts, and later ones are started by another.
-func TestStepOfMany(t *testing.T) {
-	s, runs := stepsBy(t, allAtOnce, " {hosts} {program}")
+// greetAll runs echo on all hosts at once; on one named down it must fail, and that error is returned.
+func greetAll(t *testing.T, s *Steps, hosts ...string) (down error) {
+	t.Helper()
 	var all sync.WaitGroup
-	for _, host := range []string{"a", "b", "c"} {
+	for _, host := range hosts {
 		all.Go(func() {
-			if out, err := greet(t, s, host); out != "hello from "+host+"\n" || err != nil {
-				t.Errorf("got %q, %v", out, err)
+			out, err := greet(t, s, host)
+			switch {
+			case host == "down" && err != nil:
+				down = err
+			case host == "down" || out != "hello from "+host+"\n" || err != nil:
+				t.Errorf("%s: got %q, %v", host, out, err)
 			}
 		})
 	}
 	all.Wait()
-	for _, host := range []string{"b", "d"} { // b has a step process
-		if out, err := greet(t, s, host); out != "hello from "+host+"\n" || err != nil {
-			t.Errorf("got %q, %v", out, err)
-		}
+	return down
+}
+
+// started returns the first word of each command line.
+func started(runs string) (words []string) {
+	text, _ := os.ReadFile(runs)
+	for line := range strings.Lines(string(text)) {
+		words = append(words, strings.Fields(line)[0])
 	}
+	return words
+}
+
+// TestStepOfMany: one run of the command starts all hosts, and later ones are started by another.
+func TestStepOfMany(t *testing.T) {
+	s, runs := stepsBy(t, allAtOnce, " {hosts} {program}")
+	greetAll(t, s, "a", "b", "c")
+	greetAll(t, s, "b", "d") // b has a step process
 	s.Close()
 	text, _ := os.ReadFile(runs)
-	var started []string
-	for line := range strings.Lines(string(text)) {
-		started = append(started, strings.Fields(line)[0])
-	}
-	if len(started) != 2 || len(started[0]) != len("a,b,c") || started[1] != "d" {
-		t.Errorf("the command was run for %q", started)
+	if words := started(runs); len(words) != 2 || len(words[0]) != len("a,b,c") || words[1] != "d" {
+		t.Errorf("the command was run for %q", words)
 	}
 	if strings.Contains(string(text), "key") {
 		t.Errorf("the key is in a command line: %s", text)
@@ -149,23 +161,11 @@ func TestStepOfMany(t *testing.T) {
 func TestStepsApart(t *testing.T) {
 	s, runs := stepsBy(t, allAtOnce, " {hosts} {program}")
 	s.Apart = true
-	var all sync.WaitGroup
-	for _, host := range []string{"a", "b", "down"} {
-		all.Go(func() {
-			if out, err := greet(t, s, host); host == "down" && err == nil || host != "down" && (out != "hello from "+host+"\n" || err != nil) {
-				t.Errorf("%s: got %q, %v", host, out, err)
-			}
-		})
-	}
-	all.Wait()
+	greetAll(t, s, "a", "b", "down")
 	s.Close()
-	text, _ := os.ReadFile(runs)
-	var started []string
-	for line := range strings.Lines(string(text)) {
-		started = append(started, strings.Fields(line)[0])
-	}
-	if slices.Sort(started); !slices.Equal(started, []string{"a", "b", "down"}) {
-		t.Errorf("the command was run for %q", started)
+	words := started(runs)
+	if slices.Sort(words); !slices.Equal(words, []string{"a", "b", "down"}) {
+		t.Errorf("the command was run for %q", words)
 	}
 }
 
@@ -182,12 +182,10 @@ func TestStepBringsBinary(t *testing.T) {
 	mask, err := exec.Command("/bin/sh", "-c", "umask").Output()
 	must.Do(t, err)
 	for round := range 2 {
+		greetAll(t, s, "a", "b")
 		var all sync.WaitGroup
 		for _, host := range []string{"a", "b"} {
 			all.Go(func() {
-				if out, err := greet(t, s, host); out != "hello from "+host+"\n" || err != nil {
-					t.Errorf("round %d: got %q, %v", round, out, err)
-				}
 				if got, err := run(t, s, host, "/bin/sh", "-c", "umask"); got != string(mask) || err != nil {
 					t.Errorf("round %d: ranks have umask %q, want %q: %v", round, got, mask, err)
 				}
@@ -231,61 +229,23 @@ func TestStepFollowsNoLink(t *testing.T) {
 // the step are started by another.
 func TestStepWithoutHost(t *testing.T) {
 	s, _ := stepsBy(t, allAtOnce, " {hosts} {program}")
-	var all sync.WaitGroup
-	for _, host := range []string{"a", "down", "b"} {
-		all.Go(func() {
-			out, err := greet(t, s, host)
-			if host != "down" && (err != nil || out != "hello from "+host+"\n") {
-				t.Errorf("%s: %q, %v", host, out, err)
-			}
-			var he *hosts.Error
-			if host == "down" && (!errors.As(err, &he) || he.Step != "start step" || !strings.Contains(err.Error(), "failed on node down") || he.Hint == "") {
-				t.Errorf("got %v", err)
-			}
-		})
+	err := greetAll(t, s, "a", "down", "b")
+	var he *hosts.Error
+	if !errors.As(err, &he) || he.Step != "start step" || !strings.Contains(err.Error(), "failed on node down") || he.Hint == "" {
+		t.Errorf("got %v", err)
 	}
-	all.Wait()
 }
 
 // TestStepBySilentCommand: a command that passes on no standard input has the order in a file, which does not stay.
 func TestStepBySilentCommand(t *testing.T) {
 	s, _ := stepsBy(t, oneByOne, " {host} {program}")
 	s.Launcher.Silent = true
-	var all sync.WaitGroup
-	for _, host := range []string{"a", "b", "down"} {
-		all.Go(func() {
-			out, err := greet(t, s, host)
-			if host == "down" {
-				if err == nil || !strings.Contains(err.Error(), "no such host") {
-					t.Errorf("got %v", err)
-				}
-			} else if out != "hello from "+host+"\n" || err != nil {
-				t.Errorf("got %q, %v", out, err)
-			}
-		})
+	if err := greetAll(t, s, "a", "b", "down"); err == nil || !strings.Contains(err.Error(), "no such host") {
+		t.Errorf("got %v", err)
 	}
-	all.Wait()
 	s.Close()
 	if left, _ := os.ReadDir(s.Dir); len(left) != 0 {
 		t.Errorf("left behind: %v", left)
-	}
-}
-
-// TestStepAgain: a host whose step process was killed is started by another step.
-func TestStepAgain(t *testing.T) {
-	s, runs := stepsBy(t, oneByOne, " {host} {program}")
-	s.Launcher.Silent = true
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	d, _, err := s.start(ctx, "a", []string{"/bin/sh", "-c", "kill -9 $PPID"}) // its parent is the step process
-	if err == nil {
-		d.Status()
-	}
-	if out, err := greet(t, s, "a"); out != "hello from a\n" || err != nil {
-		t.Errorf("got %q, %v", out, err)
-	}
-	if text, _ := os.ReadFile(runs); strings.Count(string(text), "\n") != 2 {
-		t.Errorf("the command was run for %q", text)
 	}
 }
 
@@ -336,9 +296,7 @@ func TestStepOutlived(t *testing.T) {
 	if err == nil {
 		d.Status()
 	}
-	if out, err := greet(t, s, "a"); out != "hello from a\n" || err != nil {
-		t.Errorf("got %q, %v", out, err)
-	}
+	greetAll(t, s, "a")
 	if text, _ := os.ReadFile(runs); strings.Count(string(text), "\n") != 2 {
 		t.Errorf("the command was run for %q", text)
 	}
@@ -366,9 +324,7 @@ func TestStepOfStubbornCommand(t *testing.T) {
 	alive, err := os.OpenFile(fifo, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	must.Do(t, err)
 	defer alive.Close()
-	if out, err := greet(t, s, "a"); out != "hello from a\n" || err != nil {
-		t.Errorf("got %q, %v", out, err)
-	}
+	greetAll(t, s, "a")
 	closes(t, s)
 	alive.SetReadDeadline(time.Now().Add(time.Minute))
 	if _, err := alive.Read(make([]byte, 1)); err != io.EOF {

@@ -2,7 +2,6 @@ package liveness_test
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -66,35 +65,6 @@ func words(verdicts []liveness.Verdict) string {
 		}
 	}
 	return strings.Join(out, "; ")
-}
-
-// TestSilence: users read of a silence after some seconds, once, and of its end; not of one while this machine was paused.
-func TestSilence(t *testing.T) {
-	s := newScene(1)
-	look := func(now, heard float64, want string) {
-		t.Helper()
-		s.hear(heard, 0)
-		if got := words(s.hosts.Look(sec(now), s.view)); got != want {
-			t.Errorf("after %v s: %q, want %q", now, got, want)
-		}
-	}
-	for now := 0.0; now < 5; now += 0.25 {
-		look(now, 0, "")
-	}
-	look(5, 0, "silent 0 for 5s")
-	if got := s.hosts.State(0); got != liveness.Suspect {
-		t.Errorf("it is %v", got)
-	}
-	look(5.25, 0, "")
-	look(5.5, 5.4, "back 0 for 5.4s")
-	look(5.75, 5.4, "")
-	look(60, 5.4, "") // this machine was paused
-	look(60.25, 5.4, "")
-	look(60.5, 60.4, "")
-	s.of(0).Heard = time.Time{}
-	if got := words(s.hosts.Look(sec(60.75), s.view)); got != "" {
-		t.Errorf("a host that has not spoken yet: %q", got)
-	}
 }
 
 // TestContacts: a host that cannot be reached is lost when its lease ends, and soon only if it has hung up itself, has nothing
@@ -281,21 +251,6 @@ func TestReportedWhileItMoves(t *testing.T) {
 	}
 }
 
-// TestJoinerIsLost: of a host that holds the state of the ranks and one that has been in no world, which do not reach each other, the
-// joiner is lost, though it was the one to report it.
-func TestJoinerIsLost(t *testing.T) {
-	s := newScene(3)
-	s.view.Joiner = func(id int) bool { return id > 0 }
-	var got []liveness.Verdict
-	for _, by := range []int{1, 2} {
-		got = append(got, s.hosts.Report(start, by, wire.Evidence{Peer: 0, Suspicion: wire.NeverReached}, s.view)...)
-		got = append(got, s.hosts.Decide(start, s.view)...)
-	}
-	if words(got) != "evicted 1: cut off; evicted 2: cut off" || !slices.Equal(got[0].Evict.From, []int{0}) {
-		t.Errorf("%q, cut off from %v", words(got), got[0].Evict.From)
-	}
-}
-
 // TestAwaited: for which host a world waits is reported once in each epoch, and of a joiner and another host it is the joiner, whichever
 // reports it.
 func TestAwaited(t *testing.T) {
@@ -415,30 +370,6 @@ func TestIsolated(t *testing.T) {
 	}
 	if got := pass(s, 35, 35.25); got != "abandoned from 3 after 35s" {
 		t.Errorf("at 35 s: %q", got)
-	}
-}
-
-// TestIsolatedSince: a launcher is isolated since it last heard one of several hosts.
-func TestIsolatedSince(t *testing.T) {
-	for name, tc := range map[string]struct {
-		heard []float64
-		want  float64 // -1 for not
-	}{
-		"no host was ever there": {nil, -1},
-		"one host":               {[]float64{1}, -1},
-		"one of two is silent":   {[]float64{1, 98}, -1},
-		"two are silent":         {[]float64{8.5, 9}, 9},
-		"one was silent before":  {[]float64{1, 9, 8}, 9},
-		"for a moment":           {[]float64{97.5, 97.1}, -1},
-	} {
-		s := newScene(len(tc.heard))
-		for id, at := range tc.heard {
-			s.hear(at, id)
-		}
-		s.hosts.Look(sec(100), s.view)
-		if got := s.hosts.IsolatedSince(); got.IsZero() != (tc.want < 0) || !got.IsZero() && got != sec(tc.want) {
-			t.Errorf("%s: %v, want %v s", name, got, tc.want)
-		}
 	}
 }
 

@@ -2,7 +2,6 @@ package liveness_test
 
 import (
 	"testing"
-	"time"
 )
 
 // TestWaits: how long a start, and an end, waits for a host that is silent since 100 s.
@@ -39,14 +38,5 @@ func TestWaits(t *testing.T) {
 		if mayReturn != tc.mayReturn || returning != tc.returning {
 			t.Errorf("%s: may return %v, returning %v, want %v and %v", name, mayReturn, returning, tc.mayReturn, tc.returning)
 		}
-	}
-}
-
-// TestNotYetHeard: a launcher whose hosts have not spoken yet is not isolated from them.
-func TestNotYetHeard(t *testing.T) {
-	s := newScene(2)
-	s.of(0).Heard, s.of(1).Heard = time.Time{}, time.Time{}
-	if got := words(s.hosts.Look(sec(1), s.view)); got != "" || !s.hosts.IsolatedSince().IsZero() {
-		t.Errorf("%q, isolated since %v", got, s.hosts.IsolatedSince())
 	}
 }
