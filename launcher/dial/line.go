@@ -59,6 +59,7 @@ type login struct {
 	HungUp func() bool                  // whether the host itself closed it in order; nil if that is never known
 	who    talk.Identity                // of the host
 	first  bool                         // its program is the daemon itself
+	blind  bool                         // it does not call the function of [ssh.OnAnswer]
 	took   time.Duration                // that the login took
 
 	reading resume.Moment // since when Read waits for output, zero while it does not
@@ -71,32 +72,29 @@ type login struct {
 // openLine begins a conversation with the first login. It fails if ctx ends before the login has succeeded. If ctx ends
 // later, the connection stays: the launcher closes the line, so that the daemon is notified.
 func openLine(
-	ctx context.Context, token []byte, t liveness.Timing, answers bool, first, again func(context.Context) (*login, error),
+	ctx context.Context, token []byte, t liveness.Timing, first, again func(context.Context) (*login, error),
 ) (*line, error) {
 	d, end, err := lasting(ctx, first)
 	if err != nil {
 		return nil, err
 	}
-	l := newLine(token, d, t, answers, again)
+	l := newLine(token, d, t, again)
 	context.AfterFunc(l.ctx, end)
 	return l, nil
 }
 
-// newLine begins a conversation over the connection to a daemon. answers is whether again can report that the host
-// answers; a program in place of the built-in ssh client cannot.
-func newLine(
-	token []byte, first *login, t liveness.Timing, answers bool, again func(context.Context) (*login, error),
-) *line {
+// newLine begins a conversation over the connection to a daemon.
+func newLine(token []byte, first *login, t liveness.Timing, again func(context.Context) (*login, error)) *line {
 	l := &line{
 		ResumableStream: resume.New(),
 		token:           token,
 		again:           again,
 		timing:          t,
 		prompt:          t.LoginTimeout,
-		blind:           !answers,
+		blind:           first.blind,
 		ended:           make(chan struct{}),
 	}
-	if answers {
+	if !l.blind {
 		l.prompt = t.AnswerTimeout
 	}
 	l.ctx, l.cancel = context.WithCancel(context.Background())

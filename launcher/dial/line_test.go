@@ -82,11 +82,11 @@ func TestHangUp(t *testing.T) {
 		hangUp()
 		return d, err
 	}
-	if _, err := openLine(ctx, nil, liveness.Default(), true, late, late); !errors.Is(err, context.Canceled) {
+	if _, err := openLine(ctx, nil, liveness.Default(), late, late); !errors.Is(err, context.Canceled) {
 		t.Errorf("a login that nobody wants any more ends with %v", err)
 	}
 	ctx, hangUp = context.WithCancel(t.Context())
-	l, err := openLine(ctx, bytes.Repeat([]byte("k"), resume.TokenSize), liveness.Default(), true, d.login, d.login)
+	l, err := openLine(ctx, bytes.Repeat([]byte("k"), resume.TokenSize), liveness.Default(), d.login, d.login)
 	must.Do(t, err)
 	ends := make(chan error, 1)
 	go func() {
@@ -175,7 +175,7 @@ func (d *distant) openBy(t *testing.T, again func(context.Context) (*login, erro
 	must.Do(t, err)
 	first, err := d.login(t.Context())
 	must.Do(t, err)
-	l := newLine(token, first, liveness.Default(), true, again)
+	l := newLine(token, first, liveness.Default(), again)
 	t.Cleanup(func() { l.Close() })
 	return l
 }
@@ -240,11 +240,13 @@ func TestLineIsNotTheDaemon(t *testing.T) {
 // TestLineLogsInSlowly: where only a finished login shows that a host answers, it has the time of its last one to do so.
 func TestLineLogsInSlowly(t *testing.T) {
 	const slow = 50 * time.Millisecond
-	for _, answers := range []bool{false, true} {
+	for _, blind := range []bool{true, false} {
 		d := newDistant(t)
-		l, err := openLine(t.Context(), bytes.Repeat([]byte("k"), resume.TokenSize), liveness.Default(), answers, func(ctx context.Context) (*login, error) {
+		l, err := openLine(t.Context(), bytes.Repeat([]byte("k"), resume.TokenSize), liveness.Default(), func(ctx context.Context) (*login, error) {
 			time.Sleep(slow)
-			return d.login(ctx)
+			l, err := d.login(ctx)
+			l.blind = blind
+			return l, err
 		}, d.login)
 		must.Do(t, err)
 		d.says(t, l, "hello")
@@ -254,8 +256,8 @@ func TestLineLogsInSlowly(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 		a := l.Away()
-		if got := a.Unanswered.Sub(a.Broken); got < slow != answers || got > liveness.Default().LoginGrace {
-			t.Errorf("reports answers: %v; it has %v to answer", answers, got)
+		if got := a.Unanswered.Sub(a.Broken); got < slow == blind || got > liveness.Default().LoginGrace {
+			t.Errorf("blind: %v; it has %v to answer", blind, got)
 		}
 		l.Close()
 	}
@@ -389,7 +391,7 @@ func TestBegun(t *testing.T) {
 			return l, err
 		}
 		ctx, hurry := context.WithCancel(t.Context())
-		l, err := openLine(ctx, bytes.Repeat([]byte("k"), resume.TokenSize), liveness.Default(), true, d.login, again)
+		l, err := openLine(ctx, bytes.Repeat([]byte("k"), resume.TokenSize), liveness.Default(), d.login, again)
 		must.Do(t, err)
 		tc.first(d)
 		if tc.hurry {

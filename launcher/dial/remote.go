@@ -26,8 +26,6 @@ type Starter interface {
 	// start also returns the address at which the host was reached, as far as it is known. The program's connection
 	// ends with ctx.
 	start(ctx context.Context, host string, args []string) (started *login, address string, err error)
-	// answers reports whether start calls the function of [ssh.OnAnswer].
-	answers() bool
 }
 
 // Remote starts daemons on other hosts.
@@ -64,7 +62,7 @@ func (s *Remote) Dial(ctx context.Context, host string) (*talk.Daemon, error) {
 	worker, relay := s.Session(session)
 	var ip string
 	var who talk.Identity
-	l, err := openLine(ctx, token, liveness.Default().Scaled(s.TimeScale), s.By.answers(), func(ctx context.Context) (d *login, err error) {
+	l, err := openLine(ctx, token, liveness.Default().Scaled(s.TimeScale), func(ctx context.Context) (d *login, err error) {
 		if d, ip, err = s.By.start(ctx, host, worker); err == nil {
 			who = d.who
 		}
@@ -121,9 +119,6 @@ func (e *renewed) Sweep(ctx context.Context, job string) error {
 	return e.remote.sweepAfter(ctx, e.last, e.host, job)
 }
 
-// answers implements Starter.
-func (s *SSH) answers() bool { return s.Client.Answers() }
-
 // start implements Starter.
 func (s *SSH) start(ctx context.Context, host string, args []string) (*login, string, error) {
 	var reading sync.WaitGroup
@@ -147,7 +142,7 @@ func (s *SSH) start(ctx context.Context, host string, args []string) (*login, st
 	var drain sync.WaitGroup
 	drain.Go(func() { io.Copy(stderr, session.Stderr) })
 	d := &login{In: session.Stdin, Out: session.Stdout, Close: func() error { return conn.Finish(session) }, Stderr: stderr.String,
-		who:    talk.Identity{HostKey: conn.HostKey()},
+		who: talk.Identity{HostKey: conn.HostKey()}, blind: conn.Blind(),
 		HungUp: func() bool { return conn.HungUp(stderr.String()) },
 		Status: func() (int, error) {
 			code, err := session.Wait()

@@ -127,7 +127,7 @@ func (s *Steps) start(ctx context.Context, host string, args []string) (*login, 
 	stderr := &tail{limit: 4 << 10}
 	var drain sync.WaitGroup
 	drain.Go(func() { io.Copy(stderr, session.Stderr) })
-	d := &login{In: session.Stdin, Out: session.Stdout, Close: session.Close, Stderr: stderr.String, who: talk.Identity{Own: true},
+	d := &login{In: session.Stdin, Out: session.Stdout, Close: session.Close, Stderr: stderr.String, who: talk.Identity{Own: true}, blind: true,
 		Status: func() (int, error) {
 			code, err := session.Wait()
 			drain.Wait()
@@ -139,9 +139,6 @@ func (s *Steps) start(ctx context.Context, host string, args []string) (*login, 
 	}
 	return d, ip, nil
 }
-
-// answers implements starter: nothing is known of a host before its step runs.
-func (s *Steps) answers() bool { return false }
 
 // session runs a command on a host. It begins a step if the host needs one.
 func (s *Steps) session(ctx context.Context, hub *step.Hub, host string, args []string) (*step.Session, error) {

@@ -3,7 +3,6 @@ package ssh
 import (
 	"crypto/fips140"
 	"crypto/rsa"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -28,17 +27,15 @@ var approved = gossh.Config{
 
 // limitAlgorithms takes from each list of ssh_config what gorun knows, and prefers what is fast.
 func (s *settings) limitAlgorithms() error {
-	var none error
+	var none error // or errSystem, if gorun knows nothing of a list
 	take := func(keyword string, ours ...string) []string {
-		said := s.values.first(keyword)
 		if s.values[keyword] == nil {
 			return nil
 		}
-		list := strings.Split(said, ",")
+		list := strings.Split(s.values.first(keyword), ",")
 		both := slices.DeleteFunc(ours, func(a string) bool { return !slices.Contains(list, a) })
-		if len(both) == 0 && none == nil {
-			err := fmt.Errorf("%s %s: gorun's own client knows none of them", spelling[keyword], said)
-			none = &Error{Step: StepConfig, Err: err, Hint: systemHint}
+		if len(both) == 0 {
+			none = errSystem
 		}
 		return both
 	}

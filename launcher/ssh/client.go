@@ -1,6 +1,7 @@
 package ssh
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -94,15 +95,18 @@ func (c *Client) Close() error {
 // effect on the Conn afterwards. The error is an *Error.
 func (c *Client) Connect(ctx context.Context, host string) (*Conn, error) {
 	s, err := c.settingsFor(ctx, host, false)
-	if err == nil && len(c.cfg.Command) > 0 {
-		return &Conn{host: host, client: c, transport: c.external(s)}, nil
-	}
 	var client *gossh.Client
 	var raw *greeting
 	var entered func()
 	var route []string
-	if err == nil {
+	if err == nil && s.command == nil {
 		route, err = c.route(ctx, s, 0)
+		if errors.Is(err, errSystem) {
+			s.command, err = s.bySystem(), nil
+		}
+	}
+	if err == nil && s.command != nil {
+		return &Conn{host: host, client: c, transport: c.external(s)}, nil
 	}
 	if err == nil {
 		client, raw, entered, err = c.login(ctx, s, route)
@@ -123,20 +127,24 @@ func (c *Client) Connect(ctx context.Context, host string) (*Conn, error) {
 	return conn, nil
 }
 
-// Answers reports whether Connect can call the function of [OnAnswer] before the login is complete.
-func (c *Client) Answers() bool { return len(c.cfg.Command) == 0 }
-
 // route returns the bastions on the way to a machine: the ones its ssh_config names, preceded by the ones that the
-// first of them needs itself.
+// first of them needs itself. It fails with errSystem if gorun's own client cannot log in to one of them.
 func (c *Client) route(ctx context.Context, s *settings, depth int) ([]string, error) {
 	if len(s.jumps) == 0 {
 		return nil, nil
 	}
-	first, err := c.settingsFor(ctx, s.jumps[0], true)
-	if err != nil {
-		named := *err.(*Error)
-		named.Hop = s.jumps[0]
-		return nil, &named
+	var first *settings
+	for _, hop := range s.jumps {
+		one, err := c.settingsFor(ctx, hop, true)
+		switch {
+		case err != nil:
+			named := *err.(*Error)
+			named.Hop = hop
+			return nil, &named
+		case one.command != nil:
+			return nil, errSystem
+		}
+		first = cmp.Or(first, one)
 	}
 	if depth == maxHops {
 		return nil, &Error{Hop: s.jumps[0], Step: StepConfig, Err: errors.New("too many bastions in a row: does ProxyJump go in circles?")}

@@ -27,13 +27,6 @@ func dialTCP(ctx context.Context, s *settings) (net.Conn, error) {
 		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interval: 15 * time.Second, Count: 6},
 		Control:         setSocketOptions,
 	}
-	if from := s.values.first("bindaddress"); from != "" {
-		addr, err := net.ResolveTCPAddr(s.network, net.JoinHostPort(from, "0"))
-		if err != nil {
-			return nil, fmt.Errorf("BindAddress of ssh_config: %w", err)
-		}
-		d.LocalAddr = addr
-	}
 	return d.DialContext(ctx, s.network, s.addr())
 }
 

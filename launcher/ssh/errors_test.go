@@ -57,9 +57,9 @@ func TestTwoMachinesAtOneAddress(t *testing.T) {
 	s, err := c.settingsFor(t.Context(), "h", false)
 	must.Do(t, err)
 	k, at := newHostKeys(c.cfg, nil), &net.TCPAddr{IP: net.IPv4(10, 1, 2, 3), Port: 22}
-	must.Do(t, k.check(s, at, keys[0], nil))
+	must.Do(t, k.check(s, at, keys[0]))
 	var e *Error
-	if err := k.check(s, at, keys[1], nil); !errors.As(err, &e) || e.Step != StepHostKey ||
+	if err := k.check(s, at, keys[1]); !errors.As(err, &e) || e.Step != StepHostKey ||
 		!strings.HasPrefix(e.Err.Error(), "CHANGED since it was accepted a moment ago: is now ") || e.Hint != "two machines answer at this address" {
 		t.Errorf("another key: %v", err)
 	}

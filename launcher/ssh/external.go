@@ -14,7 +14,7 @@ import (
 	"syscall"
 )
 
-// external runs each session with a program of the user's in place of the built-in client. That program authenticates,
+// external runs each session with the system's ssh, or a program of the user's, in place of the built-in client. It authenticates,
 // so nothing is known about the host until a session starts.
 type external struct {
 	client *Client
@@ -27,7 +27,7 @@ type external struct {
 
 // external turns the flags into arguments of ssh(1). ssh_config is left to the program.
 func (c *Client) external(s *settings) external {
-	argv := append([]string{}, c.cfg.Command...)
+	argv := slices.Clone(s.command)
 	if c.cfg.ConfigFile != "" {
 		argv = append(argv, "-F", c.cfg.expandHome(c.cfg.ConfigFile))
 	}
@@ -37,7 +37,7 @@ func (c *Client) external(s *settings) external {
 	for _, f := range c.cfg.IdentityFiles {
 		argv = append(argv, "-i", c.cfg.expandHome(f))
 	}
-	if c.cfg.Command[0] == "ssh" && cmp.Or(s.values.first("serveraliveinterval"), "0") == "0" { // the system's
+	if s.command[0] == "ssh" && cmp.Or(s.values.first("serveraliveinterval"), "0") == "0" { // the system's
 		argv = append(argv, "-o", "ServerAliveInterval=5") // or it would not notice a lost connection
 	}
 	target := s.alias
@@ -53,8 +53,9 @@ func (c *Client) external(s *settings) external {
 // direct reports whether OpenSSH's client connects directly to a host and is not silenced. Nothing is known about a
 // script of the user's.
 func (c *Client) direct(s *settings) bool {
-	return filepath.Base(c.cfg.Command[0]) == "ssh" && len(s.jumps) == 0 && s.proxyCommand == "" && cmp.Or(s.values.first("loglevel"), "INFO") == "INFO" &&
-		!slices.ContainsFunc(c.cfg.Command[1:], func(arg string) bool {
+	return filepath.Base(s.command[0]) == "ssh" && len(s.jumps) == 0 && s.proxyCommand == "" &&
+		(len(c.cfg.Command) == 0 || cmp.Or(s.values.first("loglevel"), "INFO") == "INFO") &&
+		!slices.ContainsFunc(c.cfg.Command, func(arg string) bool {
 			small := strings.ToLower(arg)
 			return strings.HasPrefix(arg, "-J") || strings.HasPrefix(arg, "-F") || strings.HasPrefix(arg, "-q") ||
 				strings.Contains(small, "proxy") || strings.Contains(small, "loglevel")

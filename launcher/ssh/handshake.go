@@ -97,11 +97,7 @@ type attempt struct {
 var errTimeout = errors.New("no answer")
 
 func (a *attempt) run(ctx context.Context, dial dialFunc) (*gossh.Client, *greeting, error) {
-	known, err := a.client.fromCommand(ctx, a.s, "ORDER", nil)
-	if err != nil {
-		return nil, nil, err
-	}
-	algorithms := a.known.algorithms(a.s, known)
+	algorithms := a.known.algorithms(a.s)
 
 	// The time limit is a context, because it must stop while the user types, and because a channel through a bastion
 	// has no deadlines. When it or the caller's context ends, the connection is closed.
@@ -110,6 +106,7 @@ func (a *attempt) run(ctx context.Context, dial dialFunc) (*gossh.Client, *greet
 	a.timer = time.AfterFunc(a.s.timeout, func() { cancel(errTimeout) })
 	defer a.timer.Stop()
 
+	var err error
 	if a.offer, err = a.client.keysFor(a.s, a.user(ctx)); err != nil {
 		return nil, nil, err
 	}
@@ -131,7 +128,7 @@ func (a *attempt) run(ctx context.Context, dial dialFunc) (*gossh.Client, *greet
 	var client *gossh.Client
 	done := make(chan error, 1)
 	a.client.running.Go(func() {
-		conn, chans, reqs, err := gossh.NewClientConn(nc, a.s.knownAs(), a.config(ctx, algorithms))
+		conn, chans, reqs, err := gossh.NewClientConn(nc, a.s.knownAs(), a.config(algorithms))
 		if err == nil {
 			client = gossh.NewClient(conn, chans, reqs)
 		}
@@ -165,20 +162,14 @@ func (a *attempt) sshd(address string) string {
 	return cmp.Or(a.hostKey, address)
 }
 
-func (a *attempt) config(ctx context.Context, algorithms []string) *gossh.ClientConfig {
+func (a *attempt) config(algorithms []string) *gossh.ClientConfig {
 	return &gossh.ClientConfig{
 		Config:            a.s.transport,
 		User:              a.s.user,
 		ClientVersion:     "SSH-2.0-gorun",
 		HostKeyAlgorithms: algorithms,
 		HostKeyCallback: func(_ string, remote net.Addr, key gossh.PublicKey) error {
-			err := a.client.checkRevoked(ctx, a.s, key)
-			if err == nil {
-				var known []knownLine
-				if known, err = a.client.fromCommand(ctx, a.s, "HOSTNAME", key); err == nil {
-					err = a.known.check(a.s, remote, key, known)
-				}
-			}
+			err := a.known.check(a.s, remote, key)
 			a.mu.Lock()
 			defer a.mu.Unlock()
 			a.keySeen, a.hostKey, a.hostKeyErr = true, string(key.Marshal()), err

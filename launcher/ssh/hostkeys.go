@@ -35,12 +35,12 @@ func newHostKeys(cfg Config, files []string) *hostKeys { return &hostKeys{files:
 // algorithms returns the host key algorithms to request: first the ones known_hosts can check, because a server shows
 // only one of its keys, and then all others, so that a changed key is reported as changed. As in OpenSSH, an order that
 // ssh_config sets stays.
-func (k *hostKeys) algorithms(s *settings, more []knownLine) []string {
+func (k *hostKeys) algorithms(s *settings) []string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.loadLocked()
 	authority, types := false, map[string]bool{}
-	for _, line := range append(slices.Clip(k.lines), more...) {
+	for _, line := range k.lines {
 		if line.is(s.knownAs()) {
 			authority = authority || line.marker == "@cert-authority"
 			t, _ := plainType(line.text[0])
@@ -59,7 +59,7 @@ func (k *hostKeys) algorithms(s *settings, more []knownLine) []string {
 }
 
 // check accepts or rejects the key that a host showed, as OpenSSH does. The host of the returned *Error is not set.
-func (k *hostKeys) check(s *settings, remote net.Addr, key gossh.PublicKey, more []knownLine) error {
+func (k *hostKeys) check(s *settings, remote net.Addr, key gossh.PublicKey) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	refuse := func(format string, args ...any) *Error {
@@ -74,7 +74,7 @@ func (k *hostKeys) check(s *settings, remote net.Addr, key gossh.PublicKey, more
 	if local && s.values.says("nohostauthenticationforlocalhost") && s.values.first("hostkeyalias") == "" {
 		return nil
 	}
-	v, line := k.judgeLocked(s, key, more)
+	v, line := k.judgeLocked(s, key)
 	var why error
 	if cert, ok := key.(*gossh.Certificate); ok && v != isRevoked {
 		if v == isKnown {
@@ -83,13 +83,13 @@ func (k *hostKeys) check(s *settings, remote net.Addr, key gossh.PublicKey, more
 			}
 		}
 		key = cert.Key // it may be known by itself
-		v, line = k.judgeLocked(s, key, more)
+		v, line = k.judgeLocked(s, key)
 	}
 	if v == isUnknown && k.sizeOnDisk() != k.size {
 		// Another launch may have recorded this host meanwhile.
 		k.loaded = false
 		k.loadLocked()
-		v, line = k.judgeLocked(s, key, more)
+		v, line = k.judgeLocked(s, key)
 	}
 	if s.values.says("checkhostip") && ip != nil && !local && v != isChanged && !s.anyKey {
 		if of, at := judge(k.lines, knownName(ip.(*net.TCPAddr).IP.String(), s.port), key); of == isChanged {
@@ -113,11 +113,10 @@ func (k *hostKeys) check(s *settings, remote net.Addr, key gossh.PublicKey, more
 }
 
 // judgeLocked looks a key up under the host's name and port, and then, for a key that is known, under its name alone.
-func (k *hostKeys) judgeLocked(s *settings, key gossh.PublicKey, more []knownLine) (verdict, knownLine) {
-	lines := append(slices.Clip(k.lines), more...)
-	v, line := judge(lines, s.knownAs(), key)
+func (k *hostKeys) judgeLocked(s *settings, key gossh.PublicKey) (verdict, knownLine) {
+	v, line := judge(k.lines, s.knownAs(), key)
 	if v == isUnknown && s.values.first("hostkeyalias") == "" {
-		if v, line := judge(lines, s.hostName, key); v == isKnown {
+		if v, line := judge(k.lines, s.hostName, key); v == isKnown {
 			return v, line
 		}
 	}

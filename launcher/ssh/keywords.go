@@ -1,9 +1,7 @@
 package ssh
 
 import (
-	"cmp"
-	"fmt"
-	"maps"
+	"errors"
 	"slices"
 	"strings"
 )
@@ -12,19 +10,19 @@ import (
 type class int
 
 const (
-	unknown class = iota // refused where a file has it
+	unknown class = iota // where a file has it, for the system's ssh
 	obeyed
 	without // of no effect on what gorun does
-	refused // unless it is off
+	system  // for the system's ssh, unless it is off
 )
 
 var keywords = map[class]string{
-	obeyed: `AddressFamily BatchMode BindAddress CanonicalDomains CanonicalizeFallbackLocal CanonicalizeHostname
+	obeyed: `AddressFamily BatchMode CanonicalDomains CanonicalizeFallbackLocal CanonicalizeHostname
 		CanonicalizeMaxDots CanonicalizePermittedCNAMEs CASignatureAlgorithms CertificateFile CheckHostIP Ciphers
 		ConnectTimeout GlobalKnownHostsFile HashKnownHosts Host HostKeyAlgorithms HostKeyAlias HostName
-		IdentitiesOnly IdentityAgent IdentityFile IgnoreUnknown Include KexAlgorithms KnownHostsCommand MACs Match
+		IdentitiesOnly IdentityAgent IdentityFile IgnoreUnknown Include KexAlgorithms MACs Match
 		NoHostAuthenticationForLocalhost Port PreferredAuthentications ProxyCommand ProxyJump
-		PubkeyAcceptedAlgorithms PubkeyAcceptedKeyTypes PubkeyAuthentication RequiredRSASize RevokedHostKeys
+		PubkeyAcceptedAlgorithms PubkeyAcceptedKeyTypes PubkeyAuthentication RequiredRSASize
 		RSAMinSize StrictHostKeyChecking Tag User UserKnownHostsFile`,
 	without: `AddKeysToAgent ChallengeResponseAuthentication ChannelTimeout ClearAllForwardings Compression
 		CompressionLevel ConnectionAttempts ControlMaster ControlPath ControlPersist DynamicForward
@@ -38,12 +36,13 @@ var keywords = map[class]string{
 		RemoteForward RequestTTY SecurityKeyProvider SendEnv ServerAliveCountMax ServerAliveInterval SessionType
 		SetEnv StdinNull StreamLocalBindMask StreamLocalBindUnlink SyslogFacility TCPKeepAlive Tunnel TunnelDevice
 		UpdateHostKeys UseKeychain UsePrivilegedPort VersionAddendum VisualHostKey WarnWeakCrypto XAuthLocation`,
-	refused: `BindInterface ProxyUseFdpass RefuseConnection VerifyHostKeyDNS`,
+	system: `BindAddress BindInterface KnownHostsCommand ProxyUseFdpass RefuseConnection RevokedHostKeys
+		VerifyHostKeyDNS`,
 }
 
 // classes and spelling are by keyword in lower case.
 var classes, spelling = func() (map[string]class, map[string]string) {
-	classes, spelling := map[string]class{"host": obeyed, inOrder: obeyed, inQuotes: obeyed}, map[string]string{}
+	classes, spelling := map[string]class{"host": obeyed, inOrder: obeyed}, map[string]string{}
 	for class, list := range keywords {
 		for _, keyword := range strings.Fields(list) {
 			classes[strings.ToLower(keyword)], spelling[strings.ToLower(keyword)] = class, keyword
@@ -55,27 +54,18 @@ var classes, spelling = func() (map[string]class, map[string]string) {
 // renamed has the present names of keywords that older releases print.
 var renamed = map[string]string{"pubkeyacceptedkeytypes": "pubkeyacceptedalgorithms", "rsaminsize": "requiredrsasize"}
 
-const systemHint = "--ssh-command ssh logs in by the system's ssh, which can"
+// errSystem is why gorun's own client must not log in: it cannot obey the configuration as OpenSSH's client would.
+var errSystem = errors.New("this takes the system's ssh")
 
-// no is the refusal of a keyword.
-func (v values) no(keyword, why string) error {
-	err := fmt.Errorf("%s %s: %s", cmp.Or(spelling[keyword], keyword), strings.Join(v[keyword], " "), why)
-	return &Error{Step: StepConfig, Err: err, Hint: systemHint}
-}
-
-// refusal returns why gorun's own client must not log in as the values have it, nil if it may.
-func (v values) refusal() error {
-	for _, keyword := range slices.Sorted(maps.Keys(v)) {
+// obeyable returns errSystem if gorun's own client must not log in as the values have it.
+func (v values) obeyable() error {
+	for keyword := range v {
 		said := strings.ToLower(v.first(keyword))
-		off := said == "" || said == "no" || said == "false"
+		on := !slices.Contains([]string{"", "no", "false"}, said)
 		switch {
-		case classes[keyword] == unknown, classes[keyword] == refused && !off,
-			// Quotes take more than to split at blanks, and CheckHostIP another run for the address.
-			keyword == "knownhostscommand" && said != "none" && (strings.ContainsAny(said, "'\"\\") || v.says("checkhostip")):
-			return v.no(keyword, "gorun's own client cannot obey that")
-		case keyword == "pubkeyauthentication" && off,
+		case classes[keyword] == unknown, classes[keyword] == system && on, keyword == "pubkeyauthentication" && !on,
 			keyword == "preferredauthentications" && !slices.Contains(strings.Split(v.first(keyword), ","), "publickey"):
-			return v.no(keyword, "gorun's own client knows public keys only")
+			return errSystem
 		}
 	}
 	return nil

@@ -16,7 +16,7 @@ import (
 func TestKeywords(t *testing.T) {
 	page, err := os.ReadFile("../../docs/reference/ssh-config.md")
 	must.Do(t, err)
-	for class, title := range map[class]string{obeyed: "Obeyed", without: "Of no effect", refused: "Refused"} {
+	for class, title := range map[class]string{obeyed: "Obeyed", without: "Of no effect", system: "By the system's ssh"} {
 		_, section, _ := strings.Cut(string(page), "\n## "+title+"\n")
 		section, _, _ = strings.Cut(section, "\n## ")
 		have := map[string]bool{}

@@ -2,15 +2,10 @@ package ssh
 
 import (
 	"bytes"
-	"context"
 	"crypto/fips140"
 	"crypto/hmac"
 	"crypto/sha1" // as OpenSSH hashes the names
 	"encoding/base64"
-	"fmt"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -129,34 +124,4 @@ func judge(lines []knownLine, name string, key gossh.PublicKey) (v verdict, why 
 		}
 	}
 	return v, why
-}
-
-// fromCommand returns what KnownHostsCommand prints about the host.
-func (c *Client) fromCommand(ctx context.Context, s *settings, purpose string, key gossh.PublicKey) ([]knownLine, error) {
-	command := s.values.first("knownhostscommand")
-	if command == "" || strings.EqualFold(command, "none") {
-		return nil, nil
-	}
-	tokens := map[string]string{"%H": s.knownAs(), "%I": purpose, "%t": "NONE", "%K": "NONE", "%f": "NONE"}
-	if key != nil {
-		tokens["%t"], tokens["%K"], tokens["%f"] = key.Type(), base64.StdEncoding.EncodeToString(key.Marshal()), fingerprint(key)
-	}
-	words := strings.Fields(command)
-	for i, word := range words {
-		expanded, err := c.expand(s, "knownhostscommand", word, tokens)
-		if err != nil {
-			return nil, err
-		}
-		words[i] = expanded
-	}
-	if _, err := os.Stat(words[0]); err != nil || !filepath.IsAbs(words[0]) {
-		return nil, nil // as OpenSSH, which warns
-	}
-	ctx, cancel := context.WithTimeout(ctx, s.timeout)
-	defer cancel()
-	out, _, err := runBound(exec.CommandContext(ctx, words[0], words[1:]...))
-	if err != nil {
-		return nil, &Error{Step: StepHostKey, Err: fmt.Errorf("the KnownHostsCommand of ssh_config failed: %s: %w", words[0], err)}
-	}
-	return knownLines(words[0], out), nil
 }

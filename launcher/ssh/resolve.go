@@ -12,11 +12,8 @@ import (
 	"sync"
 )
 
-// These are no keywords.
-const (
-	inOrder  = "hostkeyalgorithms in order"   // by a file, so that known_hosts does not change it
-	inQuotes = "userknownhostsfile in quotes" // a path may have blanks
-)
+// inOrder is no keyword.
+const inOrder = "hostkeyalgorithms in order" // by a file, so that known_hosts does not change it
 
 // target is a host with what the user asks for outside ssh_config.
 type target struct {
@@ -135,11 +132,8 @@ func (r *resolver) ask(ctx context.Context, t target) (values, *files, error) {
 	if slices.ContainsFunc(read.orders, kept) {
 		v[inOrder] = []string{"yes"}
 	}
-	if read.odd {
-		return nil, read, v.no("userknownhostsfile", "gorun's own client cannot obey these quotes")
-	}
-	if read.quotes || strings.Contains(r.cfg.Home, " ") {
-		v[inQuotes] = []string{"yes"}
+	if read.blanks || strings.Contains(r.cfg.Home, " ") {
+		return v, read, errSystem
 	}
 	maps.DeleteFunc(v, func(keyword string, _ []string) bool { return classes[keyword] == unknown && !read.keywords[keyword] })
 	return v, read, nil

@@ -42,6 +42,9 @@ func (c *Conn) RemoteAddr() net.Addr { return c.remote }
 // knows it.
 func (c *Conn) HostKey() string { return c.key }
 
+// Blind reports that nothing is known of the host before a session has started.
+func (c *Conn) Blind() bool { _, by := c.transport.(external); return by }
+
 // HungUp reports whether the host itself closed the connection in order: its sshd has ended, and perhaps all of its
 // processes. It returns false for a connection that broke, and for one through other machines, which may close it at
 // any time. said is what a session left on standard error, the only evidence from a program in place of the built-in

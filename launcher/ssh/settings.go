@@ -29,7 +29,6 @@ type settings struct {
 
 	knownHosts  []string
 	record      string   // the one that takes new keys; "" = none
-	revoked     string   // the file of RevokedHostKeys; "" = none
 	hostKeys    []string // the algorithms of host keys, in order of preference
 	authorities []string // those by which an authority may sign; nil = all
 	minRSA      int      // bits
@@ -52,6 +51,8 @@ type settings struct {
 	timeout      time.Duration
 	limited      bool   // by the user
 	values       values // all of ssh_config
+
+	command []string // in place of gorun's own client; nil = none
 }
 
 func (s *settings) addr() string { return net.JoinHostPort(s.hostName, strconv.Itoa(s.port)) }
@@ -74,6 +75,9 @@ var defaultKeyFiles = [...]string{"id_ed25519", "id_ecdsa", "id_rsa"}
 // *Error, which hosts may share.
 func (c *Client) settingsFor(ctx context.Context, host string, bastion bool) (s *settings, err error) {
 	defer func() {
+		if errors.Is(err, errSystem) && c.config.program != "" {
+			s.command, err = s.bySystem(), nil
+		}
 		if e := new(Error); err != nil && !errors.As(err, &e) {
 			err = &Error{Step: StepConfig, Err: err}
 		}
@@ -91,13 +95,14 @@ func (c *Client) settingsFor(ctx context.Context, host string, bastion bool) (s 
 	own := len(c.cfg.Command) == 0 // otherwise the command, if it is ssh, obeys and refuses
 	v, err := c.config.lookup(ctx, target{alias, user, port})
 	if own && err == nil {
-		err = v.refusal()
+		err = v.obeyable()
 	}
-	if own && err != nil {
+	taken := err // by the system's ssh
+	if own && err != nil && !errors.Is(err, errSystem) {
 		return nil, err
 	}
 	s = &settings{
-		host: host, alias: alias, user: cmp.Or(user, v.first("user"), c.cfg.LocalUser), port: port, network: "tcp", values: v,
+		host: host, alias: alias, user: cmp.Or(user, v.first("user"), c.cfg.LocalUser), port: port, network: "tcp", values: v, command: c.cfg.Command,
 		hostName:  strings.ToLower(cmp.Or(v.first("hostname"), alias)),
 		hashHosts: v.says("hashknownhosts"), agentOnly: v.says("identitiesonly"), batch: v.says("batchmode"), agent: c.cfg.Agent,
 		timeout: c.cfg.ConnectTimeout, anyKey: slices.Contains([]string{"no", "off", "false"}, v.first("stricthostkeychecking")),
@@ -127,22 +132,31 @@ func (c *Client) settingsFor(ctx context.Context, host string, bastion bool) (s 
 	if s.jumps, s.proxyCommand, err = c.way(s); !own {
 		return s, nil
 	}
-	if err != nil {
-		return nil, err
+	if err = cmp.Or(taken, err); err == nil {
+		err = c.keyFiles(s)
 	}
-	if err := c.keyFiles(s); err != nil {
-		return nil, err
+	if err != nil {
+		return s, err
 	}
 	s.knownHosts = c.paths(s, "userknownhostsfile", "~/.ssh/known_hosts ~/.ssh/known_hosts2")
 	s.record = append(s.knownHosts, "")[0]
 	s.knownHosts = append(s.knownHosts, c.paths(s, "globalknownhostsfile", systemDir+"/ssh_known_hosts "+systemDir+"/ssh_known_hosts2")...)
-	if file := v.first("revokedhostkeys"); !strings.EqualFold(file, "none") {
-		s.revoked = c.cfg.expandHome(file)
-	}
 	if _, err := c.expand(s, "localcommand", v.first("localcommand"), map[string]string{"%C": "", "%T": ""}); err != nil {
-		return nil, err // as OpenSSH, although nothing is run
+		return s, err // OpenSSH refuses it, although nothing is run
 	}
 	return s, s.limitAlgorithms()
+}
+
+// bySystem is OpenSSH's client for a host that gorun's own cannot log in to. It may accept the keys that gorun would, asks
+// for no password, and reports how it ends.
+func (s *settings) bySystem() []string {
+	unknown := "accept-new"
+	if s.anyKey {
+		unknown = "no"
+	} else if s.strict {
+		unknown = "yes"
+	}
+	return []string{"ssh", "-o", "StrictHostKeyChecking=" + unknown, "-o", "PasswordAuthentication=no", "-o", "KbdInteractiveAuthentication=no", "-o", "LogLevel=INFO"}
 }
 
 // way returns the bastions, or the ProxyCommand.
@@ -162,11 +176,8 @@ func (c *Client) way(s *settings) (jumps []string, command string, err error) {
 // paths splits a list of known_hosts files, which OpenSSH prints without quotes.
 func (c *Client) paths(s *settings, keyword, otherwise string) (paths []string) {
 	for _, word := range strings.Fields(cmp.Or(strings.Join(s.values[keyword], " "), otherwise)) {
-		last := len(paths) - 1
 		switch {
 		case strings.EqualFold(word, "none"):
-		case last >= 0 && s.values.says(inQuotes) && word[0] != '/' && word[0] != '~':
-			paths[last] += " " + word
 		default:
 			paths = append(paths, c.cfg.expandHome(word)) // OpenSSH has replaced tokens
 		}
@@ -189,7 +200,7 @@ func (c *Client) keyFiles(s *settings) error {
 		text = c.cfg.expandHome(text)
 		expanded, err := c.expand(s, keyword, text, nil)
 		if strings.HasPrefix(text, "~") {
-			err = s.values.no(keyword, "there is no such user")
+			err = errSystem // there is no such user
 		}
 		bad = cmp.Or(bad, err)
 		return expanded
@@ -226,7 +237,7 @@ func (c *Client) keyFiles(s *settings) error {
 // special finds tokens and variables.
 var special = regexp.MustCompile(`%(?s:.|$)|\$\{(\w+\})?`)
 
-// expand replaces in the value of a keyword what `ssh -G` leaves there, and refuses what OpenSSH refuses. more has the
+// expand replaces in the value of a keyword what `ssh -G` leaves there, and leaves other tokens to the system's ssh. more has the
 // keyword's own tokens.
 func (c *Client) expand(s *settings, keyword, text string, more map[string]string) (expanded string, err error) {
 	proxy := strings.HasPrefix(keyword, "proxy")
@@ -247,7 +258,7 @@ func (c *Client) expand(s *settings, keyword, text string, more map[string]strin
 			value, known = c.cfg.LookupEnv(strings.TrimSuffix(name, "}"))
 		}
 		if !known {
-			err = s.values.no(keyword, "gorun's own client cannot replace "+found)
+			err = errSystem
 		}
 		return value
 	}), err

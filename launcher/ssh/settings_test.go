@@ -103,8 +103,7 @@ Host a
   ConnectTimeout 1m
   StrictHostKeyChecking no
   HostKeyAlias The-A
-  UserKnownHostsFile %d/kh1 "%d/kh 2"
-  BindAddress 127.0.0.9
+  UserKnownHostsFile %d/kh1 "%d/kh2"
   KexAlgorithms sntrup761x25519-sha512@openssh.com,ecdh-sha2-nistp256
 Host !a *
   Port 2022
@@ -129,7 +128,7 @@ Include %d/etc/ssh_config
 		hashHosts: true, anyKey: true, requiredKeys: 0,
 		record: home + "/kh1", hostKeys: a.hostKeys, minRSA: a.minRSA, authorities: a.authorities,
 		transport:    gossh.Config{KeyExchanges: []string{"ecdh-sha2-nistp256"}, Ciphers: a.transport.Ciphers, MACs: a.transport.MACs},
-		knownHosts:   []string{home + "/kh1", home + "/kh 2", home + "/etc/ssh_known_hosts"},
+		knownHosts:   []string{home + "/kh1", home + "/kh2", home + "/etc/ssh_known_hosts"},
 		explicitKeys: []string{home + "/with space", home + "/with another", home + "/.ssh/alice@a.example.com.a"},
 		userKeys:     a.userKeys,
 		agentOnly:    true, jumps: []string{"bob@b1:2222", "alice.b2"}, timeout: time.Minute, limited: true,
@@ -141,7 +140,7 @@ Include %d/etc/ssh_config
 	if a.knownAs() != "the-a" || a.addr() != "a.example.com:2200" {
 		t.Errorf("known as %s at %s", a.knownAs(), a.addr())
 	}
-	if len(a.hostKeys) < 6 || len(a.transport.Ciphers) < 3 || a.minRSA < 1024 || len(a.authorities) < 3 || a.values.first("bindaddress") != "127.0.0.9" {
+	if len(a.hostKeys) < 6 || len(a.transport.Ciphers) < 3 || a.minRSA < 1024 || len(a.authorities) < 3 {
 		t.Errorf("algorithms: %+v", a)
 	}
 	for host, want := range map[string]string{"m2": "late@matched:2022", "inc": "late@included:2022", "sys": "late@from-system:2022", "x": "late@x:3",
@@ -195,18 +194,6 @@ func TestOneQuestionForHostsAlike(t *testing.T) {
 		if err != nil || len(lines) != int(tc.want) || last != tc.is {
 			t.Errorf("%q, %v: asked %d times, the last host is %s; want %d and %s", tc.config, tc.hosts, len(lines), last, tc.want, tc.is)
 		}
-	}
-}
-
-// TestBlanksOfVariables: a variable may bring blanks into the list of files that OpenSSH prints.
-func TestBlanksOfVariables(t *testing.T) {
-	needsSSH(t)
-	home := t.TempDir()
-	t.Setenv("KNOWN", home+"/a b")
-	c := testClient(t, Config{Home: home, LocalUser: "me", LookupEnv: os.LookupEnv}, map[string]string{".ssh/config": "UserKnownHostsFile ${KNOWN}/c ~/d\nIdentityFile ${KNOWN}/id\n"})
-	s, err := c.settingsFor(t.Context(), "h", false)
-	if err != nil || s.knownHosts[0] != home+"/a b/c" || !slices.Equal(s.explicitKeys, []string{home + "/a b/id"}) {
-		t.Errorf("%+v, %v", s, err)
 	}
 }
 
@@ -268,21 +255,41 @@ func TestConfigFiles(t *testing.T) {
 	if _, err := New(Config{Home: home, ConfigFile: "~/broken"}); err == nil {
 		t.Error("broken file: no error")
 	}
-	for text, want := range map[string]string{
-		"Include ../broken\nNonsense yes\n":    "ssh refuses it: ~/.ssh/config: line 2: Bad configuration option: nonsense",
-		"VerifyHostKeyDNS yes\n":               "VerifyHostKeyDNS true: gorun's own client cannot obey that",
-		"PubkeyAuthentication no\n":            "PubkeyAuthentication false: gorun's own client knows public keys only",
-		"PreferredAuthentications hostbased\n": "PreferredAuthentications hostbased: gorun's own client knows public keys only",
-		"IdentityFile ~/%Z\n":                  "IdentityFile ~/%Z: gorun's own client cannot replace %Z",
-		"MACs umac-64@openssh.com\n":           "MACs umac-64@openssh.com: gorun's own client knows none of them",
-		"UserKnownHostsFile '~/a /b'\n":        "/b: gorun's own client cannot obey these quotes",
+	files[".ssh/config"] = "Include ../broken\nNonsense yes\n"
+	c := testClient(t, Config{Home: home, LocalUser: "me"}, files)
+	_, err = c.settingsFor(t.Context(), "h", false)
+	if e := new(Error); !errors.As(err, &e) || e.Hint != "see: ssh -G h" || !strings.Contains(err.Error(), "ssh refuses it: ~/.ssh/config: line 2: Bad configuration option: nonsense") {
+		t.Errorf("nonsense: %v", err)
+	}
+}
+
+// TestBySystemSSH: where gorun's own client cannot obey, on the host or on a bastion, the system's logs in, and accepts the keys
+// that gorun would.
+func TestBySystemSSH(t *testing.T) {
+	needsSSH(t)
+	t.Setenv("KNOWN", "a b")
+	for config, want := range map[string]string{
+		"IdentityFile ~/x":        "",
+		"VerifyHostKeyDNS no":     "",
+		"VerifyHostKeyDNS yes":    "accept-new",
+		"RevokedHostKeys ~/x":     "accept-new",
+		"PubkeyAuthentication no": "accept-new",
+		"PreferredAuthentications hostbased\nStrictHostKeyChecking ask": "yes",
+		"IdentityFile ~/%Z\nStrictHostKeyChecking no":                   "no",
+		"MACs umac-64@openssh.com":                                      "accept-new",
+		"UserKnownHostsFile '~/a /b'":                                   "accept-new",
+		"UserKnownHostsFile ${KNOWN}/c":                                 "accept-new",
+		"Host h\n ProxyJump j\nHost j\n BindAddress 127.0.0.1":             "accept-new",
 	} {
-		files[".ssh/config"] = text
-		c := testClient(t, Config{Home: home, LocalUser: "me"}, files)
-		_, err := c.settingsFor(t.Context(), "h", false)
-		if e := new(Error); !errors.As(err, &e) || !strings.Contains(err.Error(), want) ||
-			!slices.Contains([]string{"--ssh-command ssh logs in by the system's ssh, which can", "see: ssh -G h"}, e.Hint) {
-			t.Errorf("%q: %v, want %s", text, err, want)
+		c := testClient(t, Config{Home: t.TempDir(), LocalUser: "me", LookupEnv: os.LookupEnv}, map[string]string{".ssh/config": config})
+		s, err := c.settingsFor(t.Context(), "h", false)
+		must.Do(t, err)
+		command := s.command
+		if _, err := c.route(t.Context(), s, 0); command == nil && errors.Is(err, errSystem) {
+			command = s.bySystem()
+		}
+		if by := strings.Contains(fmt.Sprint(command), "StrictHostKeyChecking="+want+" "); (command != nil) != (want != "") || command != nil && !by {
+			t.Errorf("%q: %q, want %q", config, command, want)
 		}
 	}
 }
@@ -333,11 +340,10 @@ func TestMatches(t *testing.T) {
 	}
 }
 
-// TestOldNames: a list that an older release prints under another name is obeyed, and what that leaves out is refused
-// only where a file has it.
+// TestOldNames: a list that an older release prints under another name is obeyed, and what that leaves out takes the system's
+// ssh only where a file has it.
 func TestOldNames(t *testing.T) {
-	for written, want := range map[string]string{"PubkeyAcceptedKeyTypes x\nChallengeResponseAuthentication no\n": "<nil>",
-		"Other no\n": ": ssh config: other no: gorun's own client cannot obey that"} {
+	for written, own := range map[string]bool{"PubkeyAcceptedKeyTypes x\nChallengeResponseAuthentication no\n": true, "Other no\n": false} {
 		home := t.TempDir()
 		c := testClient(t, Config{Home: home, LocalUser: "me"}, map[string]string{".ssh/config": written,
 			"ssh": "#!/bin/sh\necho debug1: Reading configuration data " + home + "/.ssh/config >&2\n" +
@@ -345,7 +351,7 @@ func TestOldNames(t *testing.T) {
 		c.config.program = filepath.Join(home, "ssh")
 		must.Do(t, os.Chmod(c.config.program, 0o700))
 		s, err := c.settingsFor(t.Context(), "h", false)
-		if fmt.Sprint(err) != want || err == nil && (s.minRSA != 3072 || !slices.Equal(s.userKeys, []string{"ssh-ed25519"})) {
+		if err != nil || own != (s.command == nil) || own && (s.minRSA != 3072 || !slices.Equal(s.userKeys, []string{"ssh-ed25519"})) {
 			t.Errorf("%q: %+v, %v", written, s, err)
 		}
 	}

@@ -34,8 +34,7 @@ type files struct {
 	names    string     // all that HostName lines say
 	orders   []string   // of host key algorithms, which known_hosts does not change
 	asks     bool       // StrictHostKeyChecking ask is for the host
-	quotes   bool       // the name of a known_hosts file may have blanks
-	odd      bool       // so that the list that OpenSSH prints is not clear
+	blanks   bool       // the name of a known_hosts file may have blanks, which the list that OpenSSH prints does not show
 	apart    bool       // each host differs from all others
 }
 
@@ -96,8 +95,7 @@ func (f *files) add(path string, applies map[string]bool) {
 		case keyword == "hostname":
 			f.names += strings.ToLower(rest)
 		case strings.HasSuffix(keyword, "knownhostsfile"):
-			f.quotes = f.quotes || strings.ContainsAny(rest, "\"'\\$")
-			f.odd = f.odd || slices.ContainsFunc(quoted.FindAllString(rest, -1), unclear.MatchString)
+			f.blanks = f.blanks || blanks.MatchString(rest)
 		}
 		f.apart = f.apart || strings.HasPrefix(keyword, "canonical") || strings.Contains(rest, "%") && keyword != "proxycommand" && classes[keyword] != without
 	}
@@ -105,8 +103,7 @@ func (f *files) add(path string, applies map[string]bool) {
 
 var (
 	plainName = regexp.MustCompile(`^[a-zA-Z0-9._:-]+$`)
-	quoted    = regexp.MustCompile(`"[^"]*"|'[^']*'|\\ .`)
-	unclear   = regexp.MustCompile(` [ /~"']|\t|\\["']`)
+	blanks    = regexp.MustCompile(`"[^"]*[ \t][^"]*"|'[^']*[ \t][^']*'|[\\$]`)
 	numeric   = regexp.MustCompile(`^[0-9][0-9a-fA-FxX.]*$|:`)
 )
 
