@@ -57,10 +57,10 @@ func (b *ban) fail(now, first, most time.Duration, jitter func() float64) {
 // suspect counts the failure of a process in a slot. Processes that fail together on a host count once against it.
 func (m *Machine) suspect(s *site, slot, code int) {
 	slot = m.blacklisted(slot)
-	if s.failed[slot] == nil {
-		s.failed[slot] = &ban{}
+	if s.Failed[slot] == nil {
+		s.Failed[slot] = &ban{}
 	}
-	if b := s.failed[slot]; !b.holds(m.job.Now) {
+	if b := s.Failed[slot]; !b.holds(m.job.Now) {
 		b.fail(m.job.Now, m.cfg.CooldownMin, m.cfg.CooldownMax, m.cfg.Jitter)
 		b.Killed = code == killed
 	}
@@ -75,14 +75,14 @@ const killed = 128 + 9
 func (m *Machine) excuse(lost *daemon, silent time.Duration) {
 	for _, s := range m.sites {
 		excused := 0
-		for _, b := range s.failed {
+		for _, b := range s.Failed {
 			if b.holds(m.job.Now) && b.Last >= m.job.Now-silent && !b.Killed && s != lost.site {
 				b.Failures, b.Forever, b.Until = b.Failures-1, false, m.job.Now
 				excused++
 			}
 		}
 		if excused > 0 && s.slots > 0 {
-			m.emit(Note{fmt.Sprintf("a process failed on %s after %s fell silent: it may run there again", s.name, lost.site.name)})
+			m.emit(Note{fmt.Sprintf("a process failed on %s after %s fell silent: it may run there again", s.Name, lost.site.Name)})
 		}
 	}
 }
@@ -97,17 +97,17 @@ func (m *Machine) blacklisted(slot int) int {
 
 // bad reports whether a slot is banned because a process failed there, badForGood whether that ban has no end of its
 // own.
-func (m *Machine) bad(s *site, slot int) bool { return s.failed[m.blacklisted(slot)].holds(m.job.Now) }
+func (m *Machine) bad(s *site, slot int) bool { return s.Failed[m.blacklisted(slot)].holds(m.job.Now) }
 
 func (m *Machine) badForGood(s *site, slot int) bool {
-	b := s.failed[m.blacklisted(slot)]
+	b := s.Failed[m.blacklisted(slot)]
 	return b != nil && b.Forever
 }
 
 // bar keeps a host that was lost, or did not start, from being used for a while, and notes when it is tried again.
 func (m *Machine) bar(d *daemon, unmet bool, ev HostLost) {
 	s := d.site
-	b := &s.lost
+	b := &s.Lost
 	switch {
 	case unmet:
 		first, most := tryFirst, tryMost
@@ -117,15 +117,15 @@ func (m *Machine) bar(d *daemon, unmet bool, ev HostLost) {
 		case ev.Alive || ev.Ended:
 			most = aliveMost
 		}
-		b = &s.unmet
+		b = &s.Unmet
 		b.fail(m.job.Now, first, most, m.cfg.Jitter)
-		if b.Failures > 1 || s.lost.Failures > 0 {
+		if b.Failures > 1 || s.Lost.Failures > 0 {
 			return // the user knows
 		}
 	case m.cfg.CooldownMin > 0:
 		b.fail(m.job.Now, m.cfg.CooldownMin, m.cfg.CooldownMax, m.cfg.Jitter)
 	default:
-		if m.job.Now-d.since >= steady {
+		if m.job.Now-d.Since >= steady {
 			*b = ban{}
 		}
 		first := backFirst
@@ -139,6 +139,6 @@ func (m *Machine) bar(d *daemon, unmet bool, ev HostLost) {
 	}
 	if s.slots > 0 && !m.job.Finished {
 		m.emit(Note{fmt.Sprintf("%s is tried again in %v, and then ever more rarely, as long as it is listed",
-			s.name, (b.Until - m.job.Now).Round(time.Second))})
+			s.Name, (b.Until - m.job.Now).Round(time.Second))})
 	}
 }

@@ -37,7 +37,7 @@ func (m *Machine) Later() bool { return m.job.Start.Later }
 func (m *Machine) Failed() []int {
 	var ids []int
 	for _, d := range m.daemons {
-		if d.failed && m.job.Start.Failing {
+		if d.Failed && m.job.Start.Failing {
 			ids = append(ids, d.id)
 		}
 	}
@@ -87,7 +87,7 @@ func (r fixedRules) hastenStart() {
 // evicted fails a host. It hangs up, unless the daemon itself asked for the eviction: then it can be reached, and stops
 // its processes as at any other end.
 func (r fixedRules) evicted(d *daemon, ev HostEvicted) {
-	hangUp := !d.failed && !ev.Own
+	hangUp := !d.Failed && !ev.Own
 	if r.hostFails(d, ev.Reason); hangUp {
 		r.emit(HangUp{d.id})
 	}
@@ -104,7 +104,7 @@ func (r fixedRules) exited(p *process, ev Exited) {
 	case ev.Code != 0:
 		r.end(p.failure(ev.Code))
 	default:
-		p.ok, r.job.Finished = true, true
+		p.OK, r.job.Finished = true, true
 	}
 }
 
@@ -115,22 +115,22 @@ func (r fixedRules) starting() bool {
 func (fixedRules) quiet() bool { return true }
 
 func (m *Machine) allStarted() bool {
-	return m.job.Epoch > 0 && !slices.ContainsFunc(m.processes, func(p *process) bool { return !p.started })
+	return m.job.Epoch > 0 && !slices.ContainsFunc(m.processes, func(p *process) bool { return !p.Started })
 }
 
 func (m *Machine) allEntered() bool {
-	return !slices.ContainsFunc(m.daemons, func(d *daemon) bool { return !d.entered })
+	return !slices.ContainsFunc(m.daemons, func(d *daemon) bool { return !d.Entered })
 }
 
 // hostFails notes that a host cannot take part any more.
 func (m *Machine) hostFails(d *daemon, why string) {
-	if d.failed {
+	if d.Failed {
 		return
 	}
-	d.failed = true
+	d.Failed = true
 	if !m.job.Start.Failing {
 		m.job.Start.Failing, m.job.Start.Since = true, m.job.Now
-		m.job.First = &End{Cause: HostFailed, Process: -1, Host: d.id, Why: "host " + d.site.name + " was lost: " + why}
+		m.job.First = &End{Cause: HostFailed, Process: -1, Host: d.id, Why: "host " + d.site.Name + " was lost: " + why}
 	}
 }
 
@@ -145,7 +145,7 @@ func (m *Machine) startFailed(hosts []int) {
 }
 
 func (m *Machine) allUp() bool {
-	return len(m.daemons) > 0 && !slices.ContainsFunc(m.daemons, func(d *daemon) bool { return d.state != up })
+	return len(m.daemons) > 0 && !slices.ContainsFunc(m.daemons, func(d *daemon) bool { return d.State != up })
 }
 
 // decided reports whether a start that fails need not wait any longer: no host is still starting, or a host was lost
@@ -153,9 +153,9 @@ func (m *Machine) allUp() bool {
 func (m *Machine) decided() bool {
 	lost, open := false, false
 	for _, d := range m.daemons {
-		lost = lost || d.failed && d.state == gone
-		waits := d.state == starting || m.job.Start.Formed && !d.entered
-		open = open || waits && d.state != gone && !d.failed
+		lost = lost || d.Failed && d.State == gone
+		waits := d.State == starting || m.job.Start.Formed && !d.Entered
+		open = open || waits && d.State != gone && !d.Failed
 	}
 	return !open || lost && m.allStarted() || m.allEnded()
 }
@@ -168,12 +168,12 @@ func (m *Machine) endFailed() {
 }
 
 func (m *Machine) allEnded() bool {
-	return m.job.Epoch > 0 && !slices.ContainsFunc(m.processes, func(p *process) bool { return !p.exited })
+	return m.job.Epoch > 0 && !slices.ContainsFunc(m.processes, func(p *process) bool { return !p.Exited })
 }
 
 // allAsked reports whether all processes that have not ended wait for another world.
 func (m *Machine) allAsked() bool {
-	return !slices.ContainsFunc(m.world, func(p *process) bool { return !p.exited && p.left < m.job.Epoch })
+	return !slices.ContainsFunc(m.world, func(p *process) bool { return !p.Exited && p.Left < m.job.Epoch })
 }
 
 // beginAnew begins another world with the same members, once all processes have left theirs. If some have finished, it

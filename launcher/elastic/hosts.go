@@ -11,17 +11,17 @@ func (m *Machine) discovered(list []DiscoveredHost) {
 	for _, h := range list {
 		born[h.Name] = h.Born
 		if _, known := slots[h.Name]; !known && !m.known(h.Name) {
-			m.sites = append(m.sites, &site{name: h.Name, failed: map[int]*ban{}, unfit: map[int]bool{}})
+			m.sites = append(m.sites, &site{siteState: siteState{Name: h.Name, Failed: map[int]*ban{}, Unfit: map[int]bool{}}})
 		}
 		slots[h.Name] += h.Slots
 	}
 	for _, s := range m.sites {
-		s.listed = max(slots[s.name], 0)
+		s.Listed = max(slots[s.Name], 0)
 		s.offer()
-		if b := born[s.name]; b != 0 && b != s.born {
-			s.born, s.lost, s.unmet = b, ban{}, ban{}
-			clear(s.failed)
-			clear(s.unfit)
+		if b := born[s.Name]; b != 0 && b != s.Born {
+			s.Born, s.Lost, s.Unmet = b, ban{}, ban{}
+			clear(s.Failed)
+			clear(s.Unfit)
 		}
 		m.withdraw(s)
 	}
@@ -29,7 +29,7 @@ func (m *Machine) discovered(list []DiscoveredHost) {
 
 // offer sets the slots that may be used.
 func (s *site) offer() {
-	if s.slots = s.listed; s.drained {
+	if s.slots = s.Listed; s.Drained {
 		s.slots = 0
 	}
 }
@@ -40,15 +40,15 @@ func (m *Machine) withdraw(s *site) {
 	if s.slots > 0 {
 		return
 	}
-	s.unmet = ban{} // whatever is offered under this name later is taken for another host
+	s.Unmet = ban{} // whatever is offered under this name later is taken for another host
 	if m.cfg.CooldownMin == 0 {
-		s.lost = ban{}
+		s.Lost = ban{}
 	}
-	for _, b := range s.failed {
+	for _, b := range s.Failed {
 		b.Forever = false
 	}
-	clear(s.unfit)
-	if s.daemon != nil && !s.daemon.member {
+	clear(s.Unfit)
+	if s.daemon != nil && !s.daemon.Member {
 		m.drop(s.daemon)
 	}
 }
@@ -56,8 +56,8 @@ func (m *Machine) withdraw(s *site) {
 // drain takes the order to use a host no more, or to use it again.
 func (m *Machine) drain(ev Drain) {
 	for _, s := range m.sites {
-		if s.name == ev.Host && (!ev.Move || s.moves || !s.drained && !ev.Undo) {
-			s.drained, s.moves = !ev.Undo, ev.Move && !ev.Undo
+		if s.Name == ev.Host && (!ev.Move || s.Moves || !s.Drained && !ev.Undo) {
+			s.Drained, s.Moves = !ev.Undo, ev.Move && !ev.Undo
 			s.offer()
 			m.withdraw(s)
 		}
@@ -74,11 +74,11 @@ type Departure struct {
 
 // Departure returns how far a host has come, false for one that was never listed.
 func (m *Machine) Departure(host string) (d Departure, known bool) {
-	i := slices.IndexFunc(m.sites, func(s *site) bool { return s.name == host })
+	i := slices.IndexFunc(m.sites, func(s *site) bool { return s.Name == host })
 	if i < 0 {
 		return d, false
 	}
-	d.Drained = m.sites[i].drained
+	d.Drained = m.sites[i].Drained
 	daemon := m.sites[i].daemon
 	if daemon == nil {
 		return d, true
@@ -99,7 +99,7 @@ func (m *Machine) Departure(host string) (d Departure, known bool) {
 
 func (m *Machine) known(name string) bool {
 	for _, s := range m.sites {
-		if s.name == name {
+		if s.Name == name {
 			return true
 		}
 	}
@@ -122,14 +122,14 @@ func (m *Machine) startHosts() {
 				s.daemon = &daemon{id: len(m.daemons), site: s, used: map[int]*process{}}
 				m.daemons = append(m.daemons, s.daemon)
 			}
-			s.daemon.state, s.daemon.born, s.daemon.failed = starting, s.born, false
-			m.emit(StartHost{s.daemon.id, s.name})
+			s.daemon.State, s.daemon.Born, s.daemon.Failed = starting, s.Born, false
+			m.emit(StartHost{s.daemon.id, s.Name})
 		}
 	}
 }
 
 // barred is true for a host that is not to be used yet.
-func (s *site) barred(now time.Duration) bool { return s.lost.holds(now) || s.unmet.holds(now) }
+func (s *site) barred(now time.Duration) bool { return s.Lost.holds(now) || s.Unmet.holds(now) }
 
 func (m *Machine) daemon(id int) *daemon {
 	if id < 0 || id >= len(m.daemons) {
@@ -140,18 +140,18 @@ func (m *Machine) daemon(id int) *daemon {
 
 // drop stops a daemon and all that runs there.
 func (m *Machine) drop(d *daemon) {
-	if d.state < dropped {
-		d.state, d.member = dropped, false
+	if d.State < dropped {
+		d.State, d.Member = dropped, false
 		m.emit(DropHost{d.id})
 	}
 }
 
 // hostLost notes that a daemon is gone.
 func (m *Machine) hostLost(d *daemon, ev HostLost) {
-	asked, unmet := d.state == dropped, d.state == starting
-	d.state, d.site.daemon = gone, nil
+	asked, unmet := d.State == dropped, d.State == starting
+	d.State, d.site.daemon = gone, nil
 	for _, p := range d.used {
-		p.exited = true
+		p.Exited = true
 	}
 	clear(d.used)
 	if unmet {

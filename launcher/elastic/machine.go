@@ -44,20 +44,25 @@ type jobState struct {
 
 // site is a host by name: what discovery reports of it, and why it may not be used.
 type site struct {
-	name    string
-	listed  int          // slots as discovered; 0 when it is not listed
-	drained bool         // by an order: it is not to be used
-	moves   bool         // and that as its machine is to be moved
-	slots   int          // of these that may be used
-	born    int64        // as discovered last
-	daemon  *daemon      // the one that has not ended
-	never   *daemon      // one that ended without having been up: no host knows it, so its id is used again
-	met     bool         // it was up before
-	lost    ban          // for losses after it was up
-	unmet   ban          // for tries that did not reach it, or did not start its daemon
-	noted   []string     // why it could not be used since it was last up, as the user has read
-	failed  map[int]*ban // by slot; with BlacklistHost slot 0 stands for all
-	unfit   map[int]bool // slots in which a spare has failed before init
+	siteState
+	slots  int      // of those listed that may be used
+	daemon *daemon  // the one that has not ended
+	never  *daemon  // one that ended without having been up: no host knows it, so its id is used again
+	noted  []string // why it could not be used since it was last up, as the user has read
+}
+
+// siteState is what a snapshot has of a site.
+type siteState struct {
+	Name    string       `json:"name"`
+	Listed  int          `json:"slots"`             // as discovered; 0 when it is not listed
+	Drained bool         `json:"drained,omitempty"` // by an order: it is not to be used
+	Moves   bool         `json:"moves,omitempty"`   // and that as its machine is to be moved
+	Born    int64        `json:"born"`              // as discovered last
+	Met     bool         `json:"met"`               // it was up before
+	Lost    ban          `json:"lost"`              // for losses after it was up
+	Unmet   ban          `json:"unmet"`             // for tries that did not reach it, or did not start its daemon
+	Failed  map[int]*ban `json:"failed"`            // by slot; with BlacklistHost slot 0 stands for all
+	Unfit   map[int]bool `json:"unfit,omitempty"`   // slots in which a spare has failed before init
 }
 
 type state int
@@ -70,32 +75,42 @@ const (
 )
 
 type daemon struct {
-	id     int
-	site   *site
-	born   int64         // of the site when it was started
-	since  time.Duration // when it was up
-	state  state
-	member bool // of the present epoch
-	failed bool // it cannot take part any more, as it or others reported
-	// entered is true once it has been in a world.
-	entered bool
-	used    map[int]*process
+	daemonState
+	id   int
+	site *site
+	used map[int]*process
+}
+
+// daemonState is what a snapshot has of a daemon.
+type daemonState struct {
+	Born    int64         `json:"born"`  // of the site when it was started
+	Since   time.Duration `json:"since"` // when it was up
+	State   state         `json:"state"`
+	Member  bool          `json:"member"`  // of the present epoch
+	Failed  bool          `json:"failed"`  // it cannot take part any more, as it or others reported
+	Entered bool          `json:"entered"` // it has been in a world
 }
 
 type process struct {
-	number, slot int
-	host         *daemon
-	started      bool
-	exited       bool
-	ok           bool   // exited with 0
-	dismissed    bool   // no longer wanted
-	since        uint32 // the first epoch that it was in, 0 for a spare
-	left         uint32 // the last epoch whose world it has left
-	why          string // the first of the errors that it last heard there
+	processState
+	number int
+	host   *daemon
+	why    string // the first of the errors that it last heard in the world that it left
+}
 
-	ready  bool          // it waits in init for its first world
-	began  time.Duration // as a spare
-	listed bool          // as a spare, in an action
+// processState is what a snapshot has of a process.
+type processState struct {
+	Slot      int    `json:"slot"`
+	Started   bool   `json:"started"`
+	Exited    bool   `json:"exited"`
+	OK        bool   `json:"ok"`        // exited with 0
+	Dismissed bool   `json:"dismissed"` // no longer wanted
+	Since     uint32 `json:"since"`     // the first epoch that it was in, 0 for a spare
+	Left      uint32 `json:"left"`      // the last epoch whose world it has left
+
+	Ready  bool          `json:"ready,omitempty"`  // it waits in init for its first world
+	Began  time.Duration `json:"began,omitempty"`  // as a spare
+	Listed bool          `json:"listed,omitempty"` // as a spare, in an action
 }
 
 // New returns the machine of a job whose policy has passed Check.
@@ -126,28 +141,28 @@ func (m *Machine) take(ev Event) {
 	case Drain:
 		m.drain(ev)
 	case HostUp:
-		if d := m.daemon(ev.Host); d != nil && d.state == starting {
-			d.state, d.since = up, m.job.Now
-			d.site.met, d.site.unmet, d.site.noted = true, ban{}, nil
+		if d := m.daemon(ev.Host); d != nil && d.State == starting {
+			d.State, d.Since = up, m.job.Now
+			d.site.Met, d.site.Unmet, d.site.noted = true, ban{}, nil
 		}
 	case HostEvicted:
-		if d := m.daemon(ev.Host); d != nil && d.state != gone {
+		if d := m.daemon(ev.Host); d != nil && d.State != gone {
 			m.rules.evicted(d, ev)
 		}
 	case HostLost:
-		if d := m.daemon(ev.Host); d != nil && d.state != gone {
+		if d := m.daemon(ev.Host); d != nil && d.State != gone {
 			m.hostLost(d, ev)
 		}
 	case StartFailed:
 		m.startFailed(ev.Hosts)
 	case Started:
 		if p := m.process(ev.Process); p != nil {
-			p.started = true
+			p.Started = true
 		}
 	case Wanted:
 		m.form()
 	case Exited:
-		if p := m.process(ev.Process); p != nil && !p.exited {
+		if p := m.process(ev.Process); p != nil && !p.Exited {
 			m.rules.exited(p, ev)
 		}
 	case Rejoining:
@@ -155,10 +170,10 @@ func (m *Machine) take(ev Event) {
 		switch {
 		case p == nil:
 		case ev.Epoch == 0:
-			p.ready, m.job.Unready = true, 0
-		case ev.Epoch <= m.job.Epoch && ev.Epoch > p.left:
-			p.left, p.why = ev.Epoch, ev.Why
-			if m.asked == nil && p.why != "" && p.left == m.job.Epoch {
+			p.Ready, m.job.Unready = true, 0
+		case ev.Epoch <= m.job.Epoch && ev.Epoch > p.Left:
+			p.Left, p.why = ev.Epoch, ev.Why
+			if m.asked == nil && p.why != "" && p.Left == m.job.Epoch {
 				m.asked = p
 			}
 		}

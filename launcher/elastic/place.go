@@ -17,7 +17,7 @@ type slot struct {
 func (m *Machine) free() []slot {
 	var out []slot
 	for _, s := range m.sites {
-		if s.daemon == nil || s.daemon.state != up || s.barred(m.job.Now) {
+		if s.daemon == nil || s.daemon.State != up || s.barred(m.job.Now) {
 			continue
 		}
 		for i := range s.slots {
@@ -61,10 +61,10 @@ func (m *Machine) possible() int {
 	}
 	n := 0
 	for _, s := range m.sites {
-		if !s.met && s.unmet.Failures > 0 {
+		if !s.Met && s.Unmet.Failures > 0 {
 			continue
 		}
-		for i := range s.listed {
+		for i := range s.Listed {
 			if (i < s.slots || s.daemon.ranks(i)) && !m.badForGood(s, i) {
 				n++
 			}
@@ -87,12 +87,12 @@ func (m *Machine) next(need int, grow, withdraw bool) (keep []*process, add []sl
 	var fit []*process
 	oldest := m.job.Epoch
 	for _, p := range live {
-		if !m.job.Finished && m.bad(p.host.site, p.slot) {
+		if !m.job.Finished && m.bad(p.host.site, p.Slot) {
 			continue
 		}
 		fit = append(fit, p)
-		if !withdraw || m.job.Finished || p.slot < p.host.site.slots {
-			stays[p], oldest = true, min(oldest, p.since)
+		if !withdraw || m.job.Finished || p.Slot < p.host.site.slots {
+			stays[p], oldest = true, min(oldest, p.Since)
 		}
 	}
 	var warm, cold []slot
@@ -109,7 +109,7 @@ func (m *Machine) next(need int, grow, withdraw bool) (keep []*process, add []sl
 	case len(live) == 0:
 	case len(stays) == 0 && len(add) == 0:
 		return fit, nil // nothing takes their place: no reason to stop them
-	case len(stays) == 0, !withdraw && live[0].since < oldest && m.job.Kept < m.job.Epoch:
+	case len(stays) == 0, !withdraw && live[0].Since < oldest && m.job.Kept < m.job.Epoch:
 		stays[live[0]] = true
 	}
 	add = add[:min(len(add), max(m.most(len(stays)+len(warm)+len(cold))-len(stays), 0))]
@@ -150,7 +150,7 @@ func (m *Machine) roster(keep []*process, add []slot, reason string) {
 			p = m.newProcess(s)
 			fresh[p] = true
 		}
-		p.since = m.job.Epoch
+		p.Since = m.job.Epoch
 		world = append(world, p)
 	}
 	stays := map[*process]bool{}
@@ -172,16 +172,16 @@ func (m *Machine) roster(keep []*process, add []slot, reason string) {
 	m.emit(Roster{Epoch: m.job.Epoch, Places: places(world, fresh), Spares: m.sparePlaces(), Reason: reason,
 		Later: m.job.Start.Later, Quiet: m.rules.quiet()})
 	for _, d := range m.daemons {
-		if d.member && !member[d] {
+		if d.Member && !member[d] {
 			m.drop(d) // its part in the old world is over; if it can be used again, it starts anew
 		}
-		d.member = member[d]
+		d.Member = member[d]
 	}
 }
 
 // newProcess numbers a process that is to start in a slot.
 func (m *Machine) newProcess(s slot) *process {
-	p := &process{number: len(m.processes), host: s.host, slot: s.index}
+	p := &process{processState: processState{Slot: s.index}, number: len(m.processes), host: s.host}
 	m.processes = append(m.processes, p)
 	s.host.used[s.index] = p
 	return p
@@ -201,7 +201,7 @@ func places(world []*process, fresh map[*process]bool) []ProcessPlace {
 	var out []ProcessPlace
 	for rank, p := range world {
 		place := ProcessPlace{Process: p.number, Rank: rank, LocalRank: seen[p.host], LocalSize: local[p.host],
-			Host: p.host.id, Slot: p.slot, New: fresh[p]}
+			Host: p.host.id, Slot: p.Slot, New: fresh[p]}
 		seen[p.host]++
 		for _, h := range hosts {
 			if h == p.host {

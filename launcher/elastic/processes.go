@@ -11,13 +11,13 @@ func (m *Machine) process(number int) *process {
 
 // ends notes that the process has ended: its slot is free.
 func (p *process) ends() {
-	p.started, p.exited = true, true
-	delete(p.host.used, p.slot)
+	p.Started, p.Exited = true, true
+	delete(p.host.used, p.Slot)
 }
 
 // failure returns the end of a job that ends because the process has exited with a code.
 func (p *process) failure(code int) End {
-	why := fmt.Sprintf("process %d on %s exited with code %d", p.number, p.host.site.name, code)
+	why := fmt.Sprintf("process %d on %s exited with code %d", p.number, p.host.site.Name, code)
 	return End{Cause: ProcessFailed, Process: p.number, Host: p.host.id, Code: code, Why: why}
 }
 
@@ -33,14 +33,14 @@ func (m *Machine) failed(e End) {
 
 // ranks reports whether a slot of a daemon, which may be nil, has a process that was in a world.
 func (d *daemon) ranks(slot int) bool {
-	return d != nil && d.used[slot] != nil && d.used[slot].since > 0
+	return d != nil && d.used[slot] != nil && d.used[slot].Since > 0
 }
 
 // live returns the processes of the present world that have not ended.
 func (m *Machine) live() []*process {
 	var out []*process
 	for _, p := range m.world {
-		if !p.exited {
+		if !p.Exited {
 			out = append(out, p)
 		}
 	}
@@ -49,7 +49,7 @@ func (m *Machine) live() []*process {
 
 func (m *Machine) allLeft() bool {
 	for _, p := range m.live() {
-		if p.left < m.job.Epoch {
+		if p.Left < m.job.Epoch {
 			return false
 		}
 	}
@@ -59,7 +59,7 @@ func (m *Machine) allLeft() bool {
 // allGone ends a job when no process of it goes on.
 func (m *Machine) allGone() {
 	for _, p := range m.world {
-		if !p.ok {
+		if !p.OK {
 			e := End{Cause: ProcessFailed, Process: p.number, Host: p.host.id, Why: "no process is left"}
 			if m.job.First != nil {
 				e = *m.job.First

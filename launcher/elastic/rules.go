@@ -58,8 +58,8 @@ func (r elasticRules) decide() {
 }
 
 func (r elasticRules) evicted(d *daemon, _ HostEvicted) {
-	if !d.failed {
-		d.failed = true
+	if !d.Failed {
+		d.Failed = true
 		r.emit(HangUp{d.id})
 	}
 }
@@ -70,37 +70,37 @@ func (r elasticRules) lost(d *daemon, ev HostLost, unmet bool) {
 		r.emit(GoesOnWithout{d.id, ev.Reason})
 	case !slices.Contains(d.site.noted, ev.Reason): // it may be tried again and again
 		d.site.noted = append(d.site.noted, ev.Reason)
-		r.emit(Note{fmt.Sprintf("%s cannot be used: %s", d.site.name, ev.Reason)})
+		r.emit(Note{fmt.Sprintf("%s cannot be used: %s", d.site.Name, ev.Reason)})
 	}
-	if d.born == d.site.born {
+	if d.Born == d.site.Born {
 		r.bar(d, unmet, ev)
 	}
 	if !unmet && ev.Silent > 0 {
 		r.excuse(d, ev.Silent)
 	}
-	if d.member {
-		d.member = false
-		why := fmt.Sprintf("host %s was lost: %s", d.site.name, ev.Reason)
+	if d.Member {
+		d.Member = false
+		why := fmt.Sprintf("host %s was lost: %s", d.site.Name, ev.Reason)
 		r.failed(End{Cause: HostFailed, Process: -1, Host: d.id, Why: why})
 	}
 }
 
 func (r elasticRules) exited(p *process, ev Exited) {
-	if p.host.failed {
+	if p.host.Failed {
 		return // a consequence: it counts as lost with its host
 	}
 	p.ends()
-	if ev.Code != 0 && !ev.Asked && (p.since > 0 || p.ready) {
+	if ev.Code != 0 && !ev.Asked && (p.Since > 0 || p.Ready) {
 		r.emit(ProcessLost{p.number})
 	}
 	switch {
-	case p.since == 0:
+	case p.Since == 0:
 		r.spareExited(p, ev)
-	case p.dismissed: // it was stopped
+	case p.Dismissed: // it was stopped
 	case ev.Code == 0:
-		p.ok, r.job.Finished = true, true
+		p.OK, r.job.Finished = true, true
 	default:
-		r.suspect(p.host.site, p.slot, ev.Code)
+		r.suspect(p.host.site, p.Slot, ev.Code)
 		r.failed(p.failure(ev.Code))
 	}
 }

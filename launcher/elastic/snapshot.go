@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 )
@@ -20,63 +19,35 @@ type snapshot struct {
 }
 
 type siteSnapshot struct {
-	Name    string       `json:"name"`
-	Slots   int          `json:"slots"` // as discovered
-	Drained bool         `json:"drained,omitempty"`
-	Moves   bool         `json:"moves,omitempty"`
-	Born    int64        `json:"born"`
-	Daemon  int          `json:"daemon"` // -1 for none
-	Met     bool         `json:"met"`
-	Lost    ban          `json:"lost"`
-	Unmet   ban          `json:"unmet"`
-	Failed  map[int]*ban `json:"failed"`
-	Unfit   map[int]bool `json:"unfit,omitempty"`
+	siteState
+	Daemon int `json:"daemon"` // -1 for none
 }
 
 type daemonSnapshot struct {
-	Site   int           `json:"site"`
-	Born   int64         `json:"born"`
-	Since  time.Duration `json:"since"`
-	State  state         `json:"state"`
-	Member bool          `json:"member"`
-	Failed bool          `json:"failed"`
-	// Entered is true once it has been in a world.
-	Entered bool `json:"entered"`
+	daemonState
+	Site int `json:"site"`
 }
 
 type processSnapshot struct {
-	Host      int    `json:"host"`
-	Slot      int    `json:"slot"`
-	Started   bool   `json:"started"`
-	Exited    bool   `json:"exited"`
-	OK        bool   `json:"ok"`
-	Dismissed bool   `json:"dismissed"`
-	Since     uint32 `json:"since"`
-	Left      uint32 `json:"left"`
-
-	Ready  bool          `json:"ready,omitempty"`
-	Began  time.Duration `json:"began,omitempty"`
-	Listed bool          `json:"listed,omitempty"`
+	processState
+	Host int `json:"host"`
 }
 
 // Snapshot encodes the state of the machine after the last Step. Restore needs the Config besides.
 func (m *Machine) Snapshot() ([]byte, error) {
 	s := snapshot{jobState: m.job}
 	for _, x := range m.sites {
-		site := siteSnapshot{Name: x.name, Slots: x.listed, Drained: x.drained, Moves: x.moves, Born: x.born, Daemon: -1, Met: x.met,
-			Lost: x.lost, Unmet: x.unmet, Failed: x.failed, Unfit: x.unfit}
+		site := siteSnapshot{x.siteState, -1}
 		if x.daemon != nil {
 			site.Daemon = x.daemon.id
 		}
 		s.Sites = append(s.Sites, site)
 	}
 	for _, d := range m.daemons {
-		site := slices.Index(m.sites, d.site)
-		s.Daemons = append(s.Daemons, daemonSnapshot{site, d.born, d.since, d.state, d.member, d.failed, d.entered})
+		s.Daemons = append(s.Daemons, daemonSnapshot{d.daemonState, slices.Index(m.sites, d.site)})
 	}
 	for _, p := range m.processes {
-		s.Processes = append(s.Processes,
-			processSnapshot{p.host.id, p.slot, p.started, p.exited, p.ok, p.dismissed, p.since, p.left, p.ready, p.began, p.listed})
+		s.Processes = append(s.Processes, processSnapshot{p.processState, p.host.id})
 	}
 	for _, p := range m.world {
 		s.World = append(s.World, p.number)
@@ -99,15 +70,17 @@ func Restore(cfg Config, text []byte) (*Machine, time.Duration, error) {
 	}
 	m := (&Machine{cfg: cfg, job: s.jobState}).use()
 	for _, x := range s.Sites {
-		site := &site{name: x.Name, listed: x.Slots, drained: x.Drained, moves: x.Moves, born: x.Born, met: x.Met, lost: x.Lost,
-			unmet: x.Unmet, failed: map[int]*ban{}, unfit: map[int]bool{}}
-		maps.Copy(site.unfit, x.Unfit)
-		site.offer()
-		for slot, b := range x.Failed {
+		site := &site{siteState: x.siteState}
+		if site.offer(); site.Failed == nil {
+			site.Failed = map[int]*ban{}
+		}
+		if site.Unfit == nil {
+			site.Unfit = map[int]bool{}
+		}
+		for _, b := range site.Failed {
 			if b == nil {
 				return fail(errors.New("a slot without its failures"))
 			}
-			site.failed[slot] = b
 		}
 		m.sites = append(m.sites, site)
 	}
@@ -115,8 +88,7 @@ func Restore(cfg Config, text []byte) (*Machine, time.Duration, error) {
 		if d.Site < 0 || d.Site >= len(m.sites) {
 			return fail(errors.New("a daemon without a host"))
 		}
-		m.daemons = append(m.daemons, &daemon{id: id, site: m.sites[d.Site], born: d.Born, since: d.Since, state: d.State,
-			member: d.Member, failed: d.Failed, entered: d.Entered, used: map[int]*process{}})
+		m.daemons = append(m.daemons, &daemon{daemonState: d.daemonState, id: id, site: m.sites[d.Site], used: map[int]*process{}})
 	}
 	for i, x := range s.Sites {
 		if d := m.daemon(x.Daemon); d != nil {
@@ -128,10 +100,9 @@ func Restore(cfg Config, text []byte) (*Machine, time.Duration, error) {
 		if d == nil {
 			return fail(errors.New("a process without a daemon"))
 		}
-		p := &process{number: number, slot: x.Slot, host: d, started: x.Started, exited: x.Exited, ok: x.OK,
-			dismissed: x.Dismissed, since: x.Since, left: x.Left, ready: x.Ready, began: x.Began, listed: x.Listed}
-		if !p.exited {
-			d.used[p.slot] = p
+		p := &process{processState: x.processState, number: number, host: d}
+		if !p.Exited {
+			d.used[p.Slot] = p
 		}
 		m.processes = append(m.processes, p)
 	}
@@ -163,5 +134,5 @@ func (m *Machine) World() []ProcessPlace { return places(m.world, nil) }
 // Member reports whether a host has a place in the last Roster.
 func (m *Machine) Member(host int) bool {
 	d := m.daemon(host)
-	return d != nil && d.member
+	return d != nil && d.Member
 }

@@ -15,15 +15,15 @@ import (
 const loadLimit = 30 * time.Second
 
 // waits reports whether a process is a spare.
-func (p *process) waits() bool { return p.since == 0 && !p.exited && !p.dismissed }
+func (p *process) waits() bool { return p.Since == 0 && !p.Exited && !p.Dismissed }
 
 // warm reports whether a spare can enter a world at once.
-func (m *Machine) warm(p *process) bool { return p.ready || m.job.Now-p.began >= loadLimit }
+func (m *Machine) warm(p *process) bool { return p.Ready || m.job.Now-p.Began >= loadLimit }
 
 // fits reports whether a spare may stay where it is.
 func (m *Machine) fits(p *process) bool {
 	d := p.host
-	return d.state == up && !d.failed && p.slot < d.site.slots && !m.bad(d.site, p.slot)
+	return d.State == up && !d.Failed && p.Slot < d.site.slots && !m.bad(d.site, p.Slot)
 }
 
 // spares returns the spares that can be used: those that can enter a world at once, on hosts that are in it first, and
@@ -36,12 +36,12 @@ func (m *Machine) spares() (warm, loading []slot) {
 		switch {
 		case !p.waits() || !m.fits(p) || m.cfg.Hears != nil && !m.cfg.Hears(p.host.id):
 		case m.warm(p):
-			warm = append(warm, slot{p.host, p.slot, p})
+			warm = append(warm, slot{p.host, p.Slot, p})
 		default:
-			loading = append(loading, slot{p.host, p.slot, p})
+			loading = append(loading, slot{p.host, p.Slot, p})
 		}
 	}
-	slices.SortStableFunc(warm, func(a, b slot) int { return boolInt(b.host.member) - boolInt(a.host.member) })
+	slices.SortStableFunc(warm, func(a, b slot) int { return boolInt(b.host.Member) - boolInt(a.host.Member) })
 	return warm, loading
 }
 
@@ -75,19 +75,19 @@ func (m *Machine) tendSpares() {
 		switch {
 		case !p.waits():
 		case m.job.Finished || !m.fits(p):
-			p.dismissed, changed = true, true
+			p.Dismissed, changed = true, true
 		default:
 			have++
 		}
 	}
 	if m.job.Committed && m.job.Broken == "" && !m.job.Finished && !m.job.NoSpares && !m.allLeft() {
 		keep, _ := m.next(m.need(), true, true)
-		keep = slices.DeleteFunc(keep, func(p *process) bool { return p.slot >= p.host.site.slots }) // who stays only until others are there
+		keep = slices.DeleteFunc(keep, func(p *process) bool { return p.Slot >= p.host.site.slots }) // who stays only until others are there
 		free := m.spareSlots()
 		want := m.cfg.Spares + max(m.most(len(keep)+have+len(free))-len(keep), 0)
 		for _, s := range free[:min(len(free), max(want-have, 0))] {
 			s.spare = m.newProcess(s)
-			s.spare.began, changed = m.job.Now, true
+			s.spare.Began, changed = m.job.Now, true
 			have++
 		}
 		m.noteShortage(m.cfg.Spares - have)
@@ -102,13 +102,13 @@ func (m *Machine) Replaceable(host string) bool {
 	warm, _ := m.spares()
 	spares := 0
 	for _, s := range warm {
-		if s.host.site.name != host {
+		if s.host.site.Name != host {
 			spares++
 		}
 	}
 	ranks := 0
 	for _, p := range m.live() {
-		if p.host.site.name == host {
+		if p.host.site.Name == host {
 			ranks++
 		}
 	}
@@ -130,10 +130,10 @@ func (m *Machine) sparesCome() bool {
 // spareSlots returns the free slots in which no spare has failed before init, those first that are on hosts with the
 // fewest processes.
 func (m *Machine) spareSlots() []slot {
-	free := slices.DeleteFunc(m.free(), func(s slot) bool { return s.host.site.unfit[s.index] })
+	free := slices.DeleteFunc(m.free(), func(s slot) bool { return s.host.site.Unfit[s.index] })
 	slices.SortStableFunc(free, func(a, b slot) int {
-		if a.host.member != b.host.member {
-			return boolInt(a.host.member) - boolInt(b.host.member)
+		if a.host.Member != b.host.Member {
+			return boolInt(a.host.Member) - boolInt(b.host.Member)
 		}
 		return len(a.host.used) - len(b.host.used)
 	})
@@ -142,7 +142,7 @@ func (m *Machine) spareSlots() []slot {
 
 // noteShortage notes, once, that spares lack slots.
 func (m *Machine) noteShortage(lacking int) {
-	starting := slices.ContainsFunc(m.daemons, func(d *daemon) bool { return d.state == starting })
+	starting := slices.ContainsFunc(m.daemons, func(d *daemon) bool { return d.State == starting })
 	switch {
 	case lacking <= 0:
 		m.sparesNoted = false
@@ -157,9 +157,9 @@ func (m *Machine) noteShortage(lacking int) {
 func (m *Machine) sparePlaces() (out []ProcessPlace) {
 	for _, p := range m.processes {
 		if p.waits() {
-			out = append(out, ProcessPlace{Process: p.number, Rank: len(m.world) + len(out), LocalRank: p.slot,
-				LocalSize: max(p.host.site.slots, p.slot+1), CrossSize: 1, Host: p.host.id, Slot: p.slot, New: !p.listed})
-			p.listed = true
+			out = append(out, ProcessPlace{Process: p.number, Rank: len(m.world) + len(out), LocalRank: p.Slot,
+				LocalSize: max(p.host.site.slots, p.Slot+1), CrossSize: 1, Host: p.host.id, Slot: p.Slot, New: !p.Listed})
+			p.Listed = true
 		}
 	}
 	return out
@@ -172,14 +172,14 @@ const mostUnready = 2
 // for none: others would do the same. One that fails before init says nothing about ranks: its slot gets no other spare,
 // and may still get a rank.
 func (m *Machine) spareExited(p *process, ev Exited) {
-	at := fmt.Sprintf("a spare on %s", p.host.site.name)
+	at := fmt.Sprintf("a spare on %s", p.host.site.Name)
 	switch {
-	case p.dismissed || ev.Asked:
+	case p.Dismissed || ev.Asked:
 	case ev.Code == 0:
 		m.job.NoSpares = true
 		m.emit(Note{at + " has ended before init: no other one is started"})
-	case !p.ready:
-		p.host.site.unfit[p.slot] = true
+	case !p.Ready:
+		p.host.site.Unfit[p.Slot] = true
 		m.job.Unready++
 		what := "that slot gets no other one"
 		if m.job.Unready >= mostUnready {
@@ -189,8 +189,8 @@ func (m *Machine) spareExited(p *process, ev Exited) {
 		if ev.Why != "" {
 			how = "cannot start: " + ev.Why
 		}
-		m.emit(Note{fmt.Sprintf("%s, slot %d, %s: %s", at, p.slot, how, what)})
+		m.emit(Note{fmt.Sprintf("%s, slot %d, %s: %s", at, p.Slot, how, what)})
 	default:
-		m.suspect(p.host.site, p.slot, ev.Code)
+		m.suspect(p.host.site, p.Slot, ev.Code)
 	}
 }

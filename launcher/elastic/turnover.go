@@ -23,7 +23,7 @@ func (m *Machine) failsEverywhere() bool {
 // committed, or if the watch began long ago: then they have not failed at once.
 func (m *Machine) countTurnover() {
 	t := &m.job.Turnover
-	if t.Until == 0 || slices.ContainsFunc(m.live(), func(p *process) bool { return p.since <= t.Until }) {
+	if t.Until == 0 || slices.ContainsFunc(m.live(), func(p *process) bool { return p.Since <= t.Until }) {
 		return
 	}
 	if t.Count++; m.job.Kept >= t.Epoch || m.job.Now-t.Since >= steady {
@@ -39,8 +39,8 @@ func (m *Machine) beginTurnover() {
 
 // dismiss lets a process go. If the reason is not a failure, all processes that are there now are watched from here on.
 func (m *Machine) dismiss(p *process) {
-	p.dismissed = true
-	if !p.exited && !m.bad(p.host.site, p.slot) {
+	p.Dismissed = true
+	if !p.Exited && !m.bad(p.host.site, p.Slot) {
 		m.job.Turnover.Until = m.job.Epoch
 	}
 }

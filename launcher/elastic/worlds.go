@@ -12,7 +12,7 @@ func (m *Machine) begin() {
 	free := m.free()
 	pending := 0
 	for _, s := range m.sites {
-		if s.daemon != nil && s.daemon.state == starting && s.unmet.Failures == 0 {
+		if s.daemon != nil && s.daemon.State == starting && s.Unmet.Failures == 0 {
 			pending++
 		}
 	}
@@ -42,7 +42,7 @@ func (m *Machine) entered(ev Committed) {
 	if d == nil || ev.Epoch != m.job.Epoch {
 		return
 	}
-	d.entered, m.job.Committed = true, true
+	d.Entered, m.job.Committed = true, true
 	if m.job.Broken == "" && !m.job.Start.Failing {
 		m.job.First = nil
 	}
@@ -117,22 +117,22 @@ func (m *Machine) spent() bool { return m.cfg.ResetLimit >= 0 && m.job.Resets >=
 func (m *Machine) changes(keep []*process, add []slot) string {
 	var kept, joined, grew, shrank, left []string
 	note := func(names *[]string, d *daemon) {
-		if !slices.Contains(*names, d.site.name) {
-			*names = append(*names, d.site.name)
+		if !slices.Contains(*names, d.site.Name) {
+			*names = append(*names, d.site.Name)
 		}
 	}
 	for _, p := range keep {
 		note(&kept, p.host)
 	}
 	for _, s := range add {
-		if slices.Contains(kept, s.host.site.name) {
+		if slices.Contains(kept, s.host.site.Name) {
 			note(&grew, s.host)
 		} else {
 			note(&joined, s.host)
 		}
 	}
 	for _, p := range m.live() {
-		switch here := p.host.site.name; {
+		switch here := p.host.site.Name; {
 		case slices.Contains(kept, here):
 			if !slices.Contains(keep, p) {
 				note(&shrank, p.host)
