@@ -133,83 +133,63 @@ func (r *prestart) put(p *process) {
 	}
 }
 
-// keep keeps one process prestarted, but starts none while jobs come and go.
+// keep keeps one process prestarted, but starts none while jobs come and go, and fewer if they end by themselves.
 func (r *prestart) keep(ctx context.Context) {
 	pause := prestartDelay
-	for r.calm(ctx, pause) {
-		p, err := r.have()
-		if err == nil && !r.lose(ctx, p) {
-			pause = prestartDelay
-			continue
-		}
-		if err == nil {
-			err = p.err
-		}
+	due := time.NewTimer(pause)
+	defer due.Stop()
+	failed := func(err error) {
 		r.log.Warn("prestart daemon", "err", err)
 		pause = min(2*pause, maxPrestartDelay)
+		due.Reset(pause)
 	}
-	r.mu.Lock()
-	r.closed = true
-	r.mu.Unlock()
-	if p := r.take(); p != nil {
-		p.dismiss()
-	}
-}
-
-// have returns the prestarted process, a new one if there is none.
-func (r *prestart) have() (*process, error) {
-	r.mu.Lock()
-	p := r.process
-	r.mu.Unlock()
-	if p != nil {
-		return p, nil
-	}
-	p, err := r.launch()
-	if err == nil {
-		r.put(p)
-	}
-	return p, err
-}
-
-// lose waits until the process is taken or ends, and reports whether it ended without a job.
-func (r *prestart) lose(ctx context.Context, p *process) bool {
 	for {
 		r.mu.Lock()
-		prestarted := r.process == p
+		p := r.process
 		r.mu.Unlock()
-		if !prestarted {
-			return false
+		var ended chan struct{}
+		if p != nil {
+			ended = p.ended
 		}
 		select {
 		case <-r.stirred:
-		case <-p.ended:
-			r.mu.Lock()
-			defer r.mu.Unlock()
-			lost := r.process == p
-			if lost {
-				r.process = nil
+			if p != nil { // it may have been taken
+				pause = prestartDelay
 			}
-			return lost
+			due.Reset(pause)
+		case <-ended:
+			if r.drop(p) {
+				failed(p.err)
+			}
+		case <-due.C:
+			if p == nil {
+				if p, err := r.launch(); err == nil {
+					r.put(p)
+				} else {
+					failed(err)
+				}
+			}
 		case <-ctx.Done():
-			return false
+			r.mu.Lock()
+			r.closed = true
+			r.mu.Unlock()
+			if p := r.take(); p != nil {
+				p.dismiss()
+			}
+			return
 		}
 	}
 }
 
-// calm waits until no job has started or ended for the pause. It returns false when ctx ends.
-func (r *prestart) calm(ctx context.Context, pause time.Duration) bool {
-	timer := time.NewTimer(pause)
-	defer timer.Stop()
-	for {
-		select {
-		case <-timer.C:
-			return true
-		case <-r.stirred:
-			timer.Reset(max(pause, prestartDelay))
-		case <-ctx.Done():
-			return false
-		}
+// drop forgets a process that has ended. It returns false if the process was taken before.
+func (r *prestart) drop(p *process) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	had := r.process == p
+	if had {
+		r.process = nil
 	}
+	return had
 }
 
 // stir records that a job has started or ended.
