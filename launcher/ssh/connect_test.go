@@ -586,31 +586,6 @@ func TestBastionReconnects(t *testing.T) {
 	})
 }
 
-func TestProxyCommand(t *testing.T) {
-	srv, h := startServer(t), newHome(t)
-	nc := h.path("relay.py")
-	if _, err := os.Stat("/usr/bin/python3"); err != nil {
-		t.Skip("needs /usr/bin/python3 as the relay: install python3")
-	}
-	writeFile(t, nc, []byte(`import socket,sys,threading,os
-s=socket.create_connection((sys.argv[1],int(sys.argv[2])))
-def up():
-    while True:
-        b=os.read(0,65536)
-        if not b: break
-        s.sendall(b)
-threading.Thread(target=up,daemon=True).start()
-while True:
-    b=s.recv(65536)
-    if not b: break
-    os.write(1,b)
-`), 0o600)
-	h.config(t, fmt.Sprintf("Host box\n HostName 127.0.0.1\n Port %s\n ProxyCommand /usr/bin/python3 %s %%h %%p\n", srv.port(), nc))
-	if out, _ := output(t, connect(t, h.client(t), "box"), "echo through"); out != "through\n" {
-		t.Errorf("got %q", out)
-	}
-}
-
 // A ProxyCommand that fails is reported by the last line it wrote, and at once; one on which the server hung up is
 // tried again.
 func TestProxyCommandFails(t *testing.T) {

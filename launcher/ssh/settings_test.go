@@ -279,7 +279,7 @@ func TestBySystemSSH(t *testing.T) {
 		"MACs umac-64@openssh.com":                                      "accept-new",
 		"UserKnownHostsFile '~/a /b'":                                   "accept-new",
 		"UserKnownHostsFile ${KNOWN}/c":                                 "accept-new",
-		"Host h\n ProxyJump j\nHost j\n BindAddress 127.0.0.1":             "accept-new",
+		"Host h\n ProxyJump j\nHost j\n BindAddress 127.0.0.1":          "accept-new",
 	} {
 		c := testClient(t, Config{Home: t.TempDir(), LocalUser: "me", LookupEnv: os.LookupEnv}, map[string]string{".ssh/config": config})
 		s, err := c.settingsFor(t.Context(), "h", false)
