@@ -187,7 +187,7 @@ func (g *Gossip) Addr() string { return g.addr }
 // Events delivers events in order. Close closes the channel if Open was called.
 func (g *Gossip) Events() <-chan Event { return g.events }
 
-// Join contacts the given members. One answer is enough; gossip supplies the rest.
+// Join contacts the given members until ctx ends, or once if it has ended. One answer is enough; gossip supplies the rest.
 func (g *Gossip) Join(ctx context.Context, addrs []string) error {
 	if err := allowed(); err != nil {
 		return err
@@ -209,18 +209,6 @@ func (g *Gossip) Join(ctx context.Context, addrs []string) error {
 		}
 		delay = min(2*delay, time.Second)
 	}
-}
-
-// TryJoin contacts a member once. It takes some seconds if there is no answer.
-func (g *Gossip) TryJoin(addr string) error {
-	list := g.opened()
-	if list == nil {
-		return fmt.Errorf("join gossip at %s: %w", addr, errNotOpen)
-	}
-	if _, err := list.Join([]string{addr}); err != nil {
-		return fmt.Errorf("join gossip at %s: %w", addr, innermost(err))
-	}
-	return nil
 }
 
 // innermost strips memberlist's lists and prefixes from an error.

@@ -2,7 +2,6 @@ package resume
 
 import (
 	"bufio"
-	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/subtle"
@@ -41,8 +40,7 @@ const (
 type Timeouts struct {
 	First  time.Duration // for the first one
 	Broken time.Duration // after one that broke: the resident daemon is being replaced
-	Orphan time.Duration // after one that the launcher closed: most likely it was killed
-	Quiet  time.Duration // after one fell silent; 0 for the same as Broken
+	Orphan time.Duration // after one that the launcher closed, most likely as it was killed, or that fell silent
 	// Silent returns how long a launcher may send nothing before its connection counts as broken, 0 for no limit. Nil
 	// for no limit.
 	Silent func() time.Duration
@@ -56,9 +54,8 @@ type Timeouts struct {
 // Timeouts of a job's daemon whose launcher reaches it by a resident daemon, which may be being replaced, or by logins,
 // when a live launcher notices the end of its connection and logs in again.
 var (
-	ResidentTimeouts = Timeouts{First: timing.FirstConnection, Broken: timing.ResidentGrace, Orphan: timing.BrokenGrace,
-		Quiet: timing.BrokenGrace}
-	LoginTimeouts = Timeouts{First: timing.FirstConnection, Broken: timing.BrokenGrace, Orphan: timing.BrokenGrace}
+	ResidentTimeouts = Timeouts{First: timing.FirstConnection, Broken: timing.ResidentGrace, Orphan: timing.BrokenGrace}
+	LoginTimeouts    = Timeouts{First: timing.FirstConnection, Broken: timing.BrokenGrace, Orphan: timing.BrokenGrace}
 )
 
 // timing decides how often to look for a silent launcher, how late a timer is only if this host was paused, and how
@@ -342,12 +339,9 @@ func (v *server) ended() {
 	if v.timeouts.Connected != nil {
 		v.timeouts.Connected(false)
 	}
-	switch {
-	case v.orphaned:
+	if v.orphaned || v.silent {
 		v.wait(v.timeouts.Orphan)
-	case v.silent:
-		v.wait(cmp.Or(v.timeouts.Quiet, v.timeouts.Broken))
-	default:
+	} else {
 		v.wait(v.timeouts.Broken)
 	}
 }

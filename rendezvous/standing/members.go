@@ -74,6 +74,8 @@ func (s *server) seek(ctx context.Context) {
 		}
 		s.cfg.Log.Info("joined", "hosts", strings.Join(s.cfg.Join, ","))
 	}
+	once, end := context.WithCancel(ctx)
+	end()
 	seen := map[string]string{} // gossip addresses by name
 	for {
 		missing, members := maps.Clone(seen), s.gossip.Members()
@@ -88,7 +90,7 @@ func (s *server) seek(ctx context.Context) {
 			delete(missing, m.Gossip)
 		}
 		for _, addr := range missing { // one at a time, as an attempt may take seconds
-			s.gossip.TryJoin(addr)
+			s.gossip.Join(once, []string{addr})
 			break
 		}
 		wait := rejoinInterval

@@ -2,6 +2,7 @@ package standing_test
 
 import (
 	"bytes"
+	"context"
 	"crypto/tls"
 	"errors"
 	"io"
@@ -205,9 +206,11 @@ func TestHostileReplay(t *testing.T) {
 		number, _ := strconv.Atoi(port)
 		meta, err := wire.Marshal(&wire.ClusterMember{Port: number, Version: "v", Slots: 1, Born: 1})
 		must.Do(t, err)
+		ended, end := context.WithCancel(t.Context())
+		end()
 		ghost, err := gossip.Start(gossip.Config{Name: "gone", Job: "cluster", Key: key.GossipKey(), Bind: "127.0.0.1", Meta: meta, Log: slog.New(slog.DiscardHandler)})
 		must.Do(t, err)
-		ghost.TryJoin(b.gossip)
+		ghost.Join(ended, []string{b.gossip})
 		select {
 		case <-heard:
 		case <-time.After(20 * time.Second):

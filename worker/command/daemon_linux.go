@@ -209,7 +209,7 @@ func serveJobs(ctx context.Context, cfg worker.Config) error {
 		cfg.LauncherLease = worker.NewLauncherLease()
 		waits := leased(resume.ResidentTimeouts, cfg.LauncherLease)
 		if timeouts > 0 { // another launcher may take over
-			waits.Broken, waits.Orphan, waits.Quiet = timeouts, timeouts, timeouts
+			waits.Broken, waits.Orphan = timeouts, timeouts
 		}
 		stream := resume.NewRelay()
 		cfg.Another = stream.Next

@@ -138,6 +138,7 @@ func TestWaysOfSSH(t *testing.T) {
 	fails(c, `(?m)^gorun: error: host2: authenticate \(bastion nobody@host1\): nobody@host1: no key was accepted`,
 		"--ssh-config", c.Config("badjump", "Host host2\n ProxyJump nobody@host1\n"))
 
+	ranks(c, "--ssh-config", c.Config("system", "Host host2\n VerifyHostKeyDNS yes\n")) // by the system's ssh
 	ranks(c, "--ssh-config", c.Config("proxycommand", "Host host2\n ProxyCommand ssh -F "+direct+" -W %h:%p host1\n"))
 
 	// The system's ssh, or whatever the user has.
