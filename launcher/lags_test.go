@@ -39,15 +39,6 @@ func TestLagsOfOtherWorlds(t *testing.T) {
 	}
 }
 
-// TestLagTimes: times are read with three digits.
-func TestLagTimes(t *testing.T) {
-	for d, want := range map[time.Duration]string{56874300: "56.9ms", 323400 * time.Microsecond: "323ms", 999960: "1ms", 1234: "1µs", 12345 * time.Millisecond: "12.3s", 0: "0s"} {
-		if got := threeDigits(d); got != want {
-			t.Errorf("%d ns is %s, want %s", d, got, want)
-		}
-	}
-}
-
 // TestLagsEvictSeldom: a host is drained because it lags once an hour at most: what is slow may be the work.
 func TestLagsEvictSeldom(t *testing.T) {
 	var l lags

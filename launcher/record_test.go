@@ -46,17 +46,6 @@ func TestToRecord(t *testing.T) {
 	}
 }
 
-// TestAheadBy: an answer that was long under way does not show that a clock is late, but one that cannot be right does.
-func TestAheadBy(t *testing.T) {
-	for _, tt := range []struct{ shown, from, to, want int64 }{
-		{50, 40, 90, 0}, {40, 40, 90, 0}, {95, 40, 90, 5}, {10, 40, 90, -30}, {80, 90, 90, -10},
-	} {
-		if got := aheadBy(tt.shown, tt.from, tt.to); got != tt.want {
-			t.Errorf("%+v: got %d", tt, got)
-		}
-	}
-}
-
 // TestSkewedClocks: the late rank is the same one whatever the hosts' clocks show, and a clock that is far off is named. A
 // host of the lab cannot have a wall clock of its own: a time namespace has other monotonic clocks alone.
 func TestSkewedClocks(t *testing.T) {
