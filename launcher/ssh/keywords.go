@@ -54,8 +54,8 @@ var classes, spelling = func() (map[string]class, map[string]string) {
 // renamed has the present names of keywords that older releases print.
 var renamed = map[string]string{"pubkeyacceptedkeytypes": "pubkeyacceptedalgorithms", "rsaminsize": "requiredrsasize"}
 
-// errSystem is why gorun's own client must not log in: it cannot obey the configuration as OpenSSH's client would.
-var errSystem = errors.New("this takes the system's ssh")
+// errSystem is why gorun's own client must not log in: it cannot obey the configuration. OpenSSH's client does, where there is one.
+var errSystem = errors.New("this configuration takes OpenSSH's client, which is not on this machine")
 
 // obeyable returns errSystem if gorun's own client must not log in as the values have it.
 func (v values) obeyable() error {

@@ -369,6 +369,7 @@ func TestWithoutSSH(t *testing.T) {
 		{config: "Match all\n", want: "~/.ssh/config:1: this Match takes OpenSSH's client"},
 		{config: "Nonsense 1\n", want: "~/.ssh/config:1: this nonsense takes OpenSSH's client"},
 		{config: "User a\\ b\n", want: "~/.ssh/config:1: this User takes OpenSSH's client"},
+		{config: "IdentityFile ~/%C\n", want: "this configuration takes OpenSSH's client, which is not on this machine"},
 		{config: "User a\n", mode: 0o620, want: "others may write ~/.ssh/config"},
 	} {
 		home := t.TempDir()
