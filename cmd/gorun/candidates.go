@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"maps"
 	"os"
 	"path/filepath"
@@ -10,21 +9,7 @@ import (
 	"strings"
 
 	"gorun/launcher/hosts"
-	"gorun/launcher/output"
 )
-
-// candidates are lists that completion asks gorun for when a user presses the tab key.
-var candidates = map[string]func() []string{"hosts": knownHosts, "jobs": knownJobs}
-
-// printCandidates writes a list, a word on each line.
-func printCandidates(w io.Writer, list []string) error {
-	for _, word := range list {
-		if _, err := fmt.Fprintln(w, output.Printable(word)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
 
 // hostfiles are the names that hostfiles usually have.
 var hostfiles = []string{"hosts", "hostfile", "machinefile", "machines", "hosts.*", "*.hosts", "hostfile.*", "*.hostfile", "hosts-*"}

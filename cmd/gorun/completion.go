@@ -4,18 +4,46 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/urfave/cli/v2"
 
+	"gorun/launcher/output"
 	"gorun/worker/bench"
 )
 
-// completionCommand prints completion for a shell. Like the manual page it is made from the flag tables, so
-// that it knows every flag.
-func completionCommand(newApp func() *cli.App) *cli.Command {
-	shells := map[string]func(io.Writer, *cli.App){"bash": bashCompletion, "zsh": zshCompletion, "fish": fishCompletion}
+// shells have a script each that asks gorun what the word before the cursor may become. Where gorun says nothing, it is the name of a
+// file.
+var shells = map[string]string{
+	"bash": `# bash completion for gorun: source <(gorun completion bash)
+_gorun() {
+    local IFS=$'\n'
+    COMPREPLY=($(gorun completion words "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null | cut -f 1))
+}
+complete -o default -o filenames -F _gorun gorun horovodrun
+`,
+	"zsh": `#compdef gorun horovodrun
+# zsh completion for gorun: gorun completion zsh >~/.zfunc/_gorun, a directory in fpath
+_gorun() {
+    local -a found shown
+    found=("${(@f)$(gorun completion words "${(@)words[2,CURRENT]}" 2>/dev/null)}")
+    shown=("${(@)found/$'\t'/  }")
+    found=("${(@)found%%$'\t'*}")
+    if [[ -n $found[1] ]]; then compadd -l -d shown -a found; else _files; fi
+}
+compdef _gorun gorun horovodrun
+`,
+	"fish": `# fish completion for gorun: gorun completion fish >~/.config/fish/completions/gorun.fish
+complete -c gorun -a '(gorun completion words (commandline -opc)[2..] (commandline -ct) 2>/dev/null)'
+complete -c horovodrun -w gorun
+`,
+}
+
+// completionCommand prints completion for a shell, and answers it.
+func completionCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "completion",
 		Usage:     "print completion for bash, zsh or fish",
@@ -23,47 +51,116 @@ func completionCommand(newApp func() *cli.App) *cli.Command {
 		Description: "Completion of a shell comes from one of these lines in its start-up file:\n" +
 			"  source <(gorun completion bash)\n  source <(gorun completion zsh)\n  gorun completion fish | source",
 		Action: func(c *cli.Context) error {
-			if list := candidates[c.Args().First()]; list != nil && c.NArg() == 1 {
-				return printCandidates(c.App.Writer, list())
+			if line := c.Args().Tail(); c.Args().First() == "words" && len(line) > 0 {
+				for _, word := range complete(c.App, line) {
+					name, meaning, _ := strings.Cut(word, "\t")
+					fmt.Fprintf(c.App.Writer, "%s\t%s\n", output.Printable(name), output.Printable(meaning))
+				}
+				return nil
 			}
-			write := shells[c.Args().First()]
-			if write == nil || c.NArg() != 1 {
+			script := shells[c.Args().First()]
+			if script == "" || c.NArg() != 1 {
 				return &usageError{errors.New("completion is for one of bash, zsh, fish"), "source <(gorun completion bash)"}
 			}
-			write(c.App.Writer, newApp())
-			return nil
+			_, err := io.WriteString(c.App.Writer, script)
+			return err
 		},
 	}
+}
+
+// complete returns what the last word of a command line may become, each with its meaning, if it has one, behind a tab. It returns
+// nothing for the name of a file.
+func complete(app *cli.App, line []string) (list []string) {
+	last, before := line[len(line)-1], line[:len(line)-1]
+	flags, command := app.Flags, (*cli.Command)(nil)
+	if len(before) > 0 {
+		command = app.Command(before[0])
+	}
+	if command != nil {
+		flags, before = visibleFlags(command), before[1:]
+	}
+	for i := 0; i < len(before); i++ {
+		name, _, joined := flagName(before[i])
+		f := findFlag(flags, name)
+		switch {
+		case f == nil && command == nil && name == "": // a program, whose words follow
+			return nil
+		case f == nil || joined:
+		case i+words(f) >= len(before) && words(f) > 0:
+			return startingWith(last, valuesOf(f, last))
+		default:
+			i += words(f)
+		}
+	}
+	switch {
+	case strings.HasPrefix(last, "-"):
+		list = flagWords(flags, strings.HasPrefix(last+"--", "--"))
+	case command == nil && len(before) == 0:
+		for _, c := range visibleCommands(app) {
+			list = append(list, c.Name+"\t"+c.Usage)
+		}
+		list = append(list, programsLike(last)...)
+	case command == nil:
+		list = programsLike(last)
+	case slices.Contains(ofJobs, command.Name):
+		list = knownJobs()
+	case len(before) == 0:
+		list = slices.Clone(argumentWords(app)[command.Name])
+	}
+	return startingWith(last, list)
+}
+
+func startingWith(begun string, list []string) []string {
+	return slices.DeleteFunc(list, func(word string) bool { return !strings.HasPrefix(word, begun) })
+}
+
+// flagWords returns the names of flags, those of several letters with two dashes or with one.
+func flagWords(flags []cli.Flag, two bool) (list []string) {
+	for _, f := range flagInfos(flags) {
+		for _, name := range f.names {
+			if !two {
+				name = name[len(name)-len(strings.TrimLeft(name, "-"))-1:]
+			}
+			list = append(list, name+"\t"+f.usage)
+		}
+	}
+	return list
+}
+
+// valuesOf returns the words that completion knows for the value of a flag. Of a list of hosts it completes the last one.
+func valuesOf(f cli.Flag, begun string) (list []string) {
+	if slices.Contains(ofHosts, f.Names()[0]) {
+		others := begun[:strings.LastIndexByte(begun, ',')+1]
+		for _, host := range knownHosts() {
+			list = append(list, others+host)
+		}
+		return list
+	}
+	return slices.Clone(choices[f.Names()[0]])
+}
+
+// programsLike returns the programs in PATH and the files whose names begin with a text.
+func programsLike(begun string) (list []string) {
+	list, _ = filepath.Glob(begun + "*")
+	for _, dir := range filepath.SplitList(os.Getenv("PATH")) {
+		entries, _ := os.ReadDir(dir)
+		for _, e := range entries {
+			list = append(list, e.Name())
+		}
+	}
+	return list
 }
 
 // ofJobs are the commands whose argument is a job.
 var ofJobs = []string{"attach", "logs", "stacks", "stop", "top", "web", "why"}
 
-// Command lines that print what a user may mean: jobs and hosts.
-const (
-	listJobNames  = "gorun completion jobs 2>/dev/null"
-	listHostNames = "gorun completion hosts 2>/dev/null"
-)
-
 // argumentWords returns the words that may be the argument of some commands.
 func argumentWords(app *cli.App) map[string][]string {
-	return map[string][]string{
-		"bench":      bench.Kinds(),
-		"completion": {"bash", "fish", "zsh"},
-		"help":       slices.Concat(commandNames(app), []string{"flags"}, topicNames()),
+	help := append(topicNames(), "flags")
+	for _, c := range visibleCommands(app) {
+		help = append(help, c.Name)
 	}
-}
-
-// namesOf lists the names of flags; with withValue, only of the flags that take a value.
-func namesOf(infos []flagInfo, withValue bool) []string {
-	var out []string
-	for _, f := range infos {
-		if !withValue || f.value != "" {
-			out = append(out, f.names...)
-		}
-	}
-	slices.Sort(out)
-	return slices.Compact(out)
+	return map[string][]string{"bench": bench.Kinds(), "completion": {"bash", "fish", "zsh"}, "help": help}
 }
 
 func visibleCommands(app *cli.App) []*cli.Command {
@@ -76,162 +173,4 @@ func visibleFlags(c *cli.Command) []cli.Flag {
 		v, ok := f.(cli.VisibleFlag)
 		return ok && !v.IsVisible()
 	})
-}
-
-func commandNames(app *cli.App) []string {
-	var out []string
-	for _, c := range visibleCommands(app) {
-		out = append(out, c.Name)
-	}
-	return out
-}
-
-func bashCompletion(w io.Writer, app *cli.App) {
-	infos := flagInfos(app.Flags)
-	fmt.Fprintf(w, `# bash completion for gorun: source <(gorun completion bash)
-_gorun() {
-    local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]}
-    local flags="%s" values="%s" commands="%s" i
-    case ${COMP_WORDS[1]} in
-`, strings.Join(namesOf(infos, false), " "), strings.Join(namesOf(infos, true), " "), strings.Join(commandNames(app), " "))
-	for _, c := range visibleCommands(app) {
-		own := flagInfos(visibleFlags(c))
-		fmt.Fprintf(w, "    %s) flags=\"%s\" values=\"%s\" commands=\"\" ;;\n", c.Name, strings.Join(namesOf(own, false), " "), strings.Join(namesOf(own, true), " "))
-	}
-	fmt.Fprint(w, `    esac
-    [[ $prev == -[!-]?* ]] && prev=-$prev # one dash or two
-    case $prev in
-`)
-	for _, f := range infos {
-		switch {
-		case len(f.words) > 0:
-			fmt.Fprintf(w, "    %s) COMPREPLY=($(compgen -W \"%s\" -- \"$cur\")); return ;;\n", strings.Join(f.names, "|"), strings.Join(f.words, " "))
-		case f.hosts:
-			fmt.Fprintf(w, "    %s) COMPREPLY=($(compgen -P \"${cur%%\"${cur##*,}\"}\" -W \"$(%s)\" -- \"${cur##*,}\")); return ;;\n", strings.Join(f.names, "|"), listHostNames)
-		}
-	}
-	var words strings.Builder
-	for _, c := range visibleCommands(app) {
-		if list := argumentWords(app)[c.Name]; list != nil {
-			fmt.Fprintf(&words, "            %s) ((COMP_CWORD == 2)) && COMPREPLY=($(compgen -W \"%s\" -- \"$cur\")) && return ;;\n", c.Name, strings.Join(list, " "))
-		}
-	}
-	fmt.Fprintf(w, `    esac
-    if [[ " $values " == *" $prev "* ]]; then
-        COMPREPLY=($(compgen -f -- "$cur"))
-        return
-    fi
-    if [[ $cur != -* ]]; then
-        case ${COMP_WORDS[1]} in
-            %s) COMPREPLY=($(compgen -W "$(%s)" -- "$cur")); return ;;
-%s        esac
-    fi
-    # What follows the first word that is neither a flag nor its value is the program's.
-    for ((i = 1; i < COMP_CWORD; i++)); do
-        prev=${COMP_WORDS[i]}
-        [[ $prev == -[!-]?* ]] && prev=-$prev
-        if [[ " $values " == *" $prev "* ]]; then ((i++)); continue; fi
-        [[ $prev == -* || ( $i == 1 && -z $commands ) ]] && continue
-        COMPREPLY=($(compgen -f -- "$cur"))
-        return
-    done
-    if [[ $cur == -[!-]?* ]]; then
-        COMPREPLY=($(compgen -W "${flags//--/-}" -- "$cur"))
-    elif [[ $cur == -* ]]; then
-        COMPREPLY=($(compgen -W "$flags" -- "$cur"))
-    elif ((COMP_CWORD == 1)); then
-        COMPREPLY=($(compgen -W "$commands" -- "$cur") $(compgen -c -- "$cur"))
-    else
-        COMPREPLY=($(compgen -c -- "$cur") $(compgen -f -- "$cur"))
-    fi
-}
-complete -o filenames -F _gorun gorun horovodrun
-`, strings.Join(ofJobs, "|"), listJobNames, words.String())
-}
-
-func zshCompletion(w io.Writer, app *cli.App) {
-	clean := strings.NewReplacer("'", "’", "[", "(", "]", ")", ":", ";", "\\", "", "\n", " ")
-	specs := func(flags []cli.Flag) {
-		for _, f := range flagInfos(flags) {
-			value := ""
-			switch {
-			case len(f.words) > 0:
-				value = fmt.Sprintf(":%s:(%s)", clean.Replace(f.value), strings.Join(f.words, " "))
-			case f.hosts:
-				value = fmt.Sprintf(":%s:_gorun_hosts", clean.Replace(f.value))
-			case f.value != "":
-				value = fmt.Sprintf(":%s:_files", clean.Replace(f.value))
-			}
-			for _, name := range f.names {
-				fmt.Fprintf(w, "        '*%s[%s]%s' \\\n", name, clean.Replace(f.usage), value)
-				if strings.HasPrefix(name, "--") { // with one dash it is understood, but not offered
-					fmt.Fprintf(w, "        '!*%s[%s]%s' \\\n", name[1:], clean.Replace(f.usage), value)
-				}
-			}
-		}
-	}
-	fmt.Fprint(w, "#compdef gorun horovodrun\n# zsh completion for gorun: gorun completion zsh >~/.zfunc/_gorun, a directory in fpath\n_gorun() {\n    case ${words[2]} in\n")
-	for _, c := range visibleCommands(app) {
-		fmt.Fprintf(w, "    %s) shift words; ((CURRENT--)); _arguments \\\n", c.Name)
-		specs(visibleFlags(c))
-		switch words := argumentWords(app)[c.Name]; {
-		case slices.Contains(ofJobs, c.Name):
-			fmt.Fprint(w, "        '*:job:_gorun_jobs' ;;\n")
-		case words != nil:
-			fmt.Fprintf(w, "        '1:word:(%s)' ;;\n", strings.Join(words, " "))
-		default:
-			fmt.Fprint(w, "        '*:argument:_files' ;;\n")
-		}
-	}
-	fmt.Fprint(w, "    *) _arguments \\\n")
-	specs(app.Flags)
-	fmt.Fprint(w, "        '(-)1:program:_gorun_first' '*::argument:_normal' ;;\n    esac\n}\n_gorun_first() {\n    local -a commands=(\n")
-	for _, c := range visibleCommands(app) {
-		fmt.Fprintf(w, "        '%s:%s'\n", c.Name, clean.Replace(c.Usage))
-	}
-	fmt.Fprint(w, "    )\n    _describe command commands\n    _command_names -e\n}\n")
-	fmt.Fprintf(w, "_gorun_jobs() { compadd -- ${(f)\"$(%s)\"} }\n", listJobNames)
-	fmt.Fprintf(w, "_gorun_hosts() { compset -P '*,'; compadd -- ${(f)\"$(%s)\"} }\n", listHostNames)
-	fmt.Fprint(w, "compdef _gorun gorun horovodrun\n")
-}
-
-func fishCompletion(w io.Writer, app *cli.App) {
-	clean := strings.NewReplacer("'", "’", "\\", "", "\n", " ")
-	fmt.Fprint(w, "# fish completion for gorun: gorun completion fish >~/.config/fish/completions/gorun.fish\n")
-	fmt.Fprintf(w, "function __gorun_hosts\n    set -l before (commandline -ct | string replace -r '[^,]*$' '')\n    for host in (%s)\n        echo $before$host\n    end\nend\n", listHostNames)
-	specs := func(flags []cli.Flag, condition string) {
-		for _, f := range flagInfos(flags) {
-			for _, name := range f.names {
-				bare := strings.TrimLeft(name, "-")
-				fmt.Fprintf(w, "complete -c gorun -n '%s'", condition)
-				if len(bare) == 1 {
-					fmt.Fprintf(w, " -s %s", bare)
-				} else {
-					fmt.Fprintf(w, " -l %s -o %s", bare, bare)
-				}
-				switch {
-				case len(f.words) > 0:
-					fmt.Fprintf(w, " -x -a '%s'", strings.Join(f.words, " "))
-				case f.hosts:
-					fmt.Fprint(w, " -x -a '(__gorun_hosts)'")
-				case f.value != "":
-					fmt.Fprint(w, " -r")
-				}
-				fmt.Fprintf(w, " -d '%s'\n", clean.Replace(f.usage))
-			}
-		}
-	}
-	names := strings.Join(commandNames(app), " ")
-	for _, c := range visibleCommands(app) {
-		fmt.Fprintf(w, "complete -c gorun -n __fish_use_subcommand -a %s -d '%s'\n", c.Name, clean.Replace(c.Usage))
-		specs(visibleFlags(c), "__fish_seen_subcommand_from "+c.Name)
-		switch words := argumentWords(app)[c.Name]; {
-		case slices.Contains(ofJobs, c.Name):
-			fmt.Fprintf(w, "complete -c gorun -n '__fish_seen_subcommand_from %s' -f -a '(%s)'\n", c.Name, listJobNames)
-		case words != nil:
-			fmt.Fprintf(w, "complete -c gorun -n '__fish_seen_subcommand_from %s' -f -a '%s'\n", c.Name, strings.Join(words, " "))
-		}
-	}
-	specs(app.Flags, "not __fish_seen_subcommand_from "+names)
-	fmt.Fprint(w, "complete -c horovodrun -w gorun\n")
 }

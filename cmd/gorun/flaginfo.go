@@ -22,8 +22,6 @@ type flagInfo struct {
 	preset string
 	env    []string // variables that stand for it
 	hidden bool
-	words  []string // that the value may be, where completion knows them
-	hosts  bool     // the value names hosts
 }
 
 // choices are the words that completion offers for the values of some flags; what is not here is taken for a file.
@@ -55,7 +53,7 @@ func flagInfos(flags []cli.Flag) []flagInfo {
 		if !ok {
 			continue
 		}
-		info := flagInfo{usage: doc.GetUsage(), words: choices[f.Names()[0]], hosts: slices.Contains(ofHosts, f.Names()[0])}
+		info := flagInfo{usage: doc.GetUsage()}
 		if v, ok := f.(cli.VisibleFlag); ok {
 			info.hidden = !v.IsVisible()
 		}

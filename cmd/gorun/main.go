@@ -103,10 +103,9 @@ func appOf(o *jobFlags, hurry <-chan struct{}) *cli.App {
 
 // commands are all but the launch itself. None answers a mistake with pages of help.
 func commands(hurry <-chan struct{}) []*cli.Command {
-	plain := func() *cli.App { return newApp(nil) }
 	all := append([]*cli.Command{psCommand(), topCommand(), whyCommand(), stacksCommand(), webCommand(), logsCommand(),
 		attachCommand(), stopCommand(), drainCommand(), cleanCommand()},
-		doctorCommand(), topoCommand(), benchCommand(hurry), workerCommand(hurry), rshAgentCommand(), completionCommand(plain), manCommand(plain), versionCommand(), helpCommand())
+		doctorCommand(), topoCommand(), benchCommand(hurry), workerCommand(hurry), rshAgentCommand(), completionCommand(), manCommand(), versionCommand(), helpCommand())
 	for _, c := range all {
 		c.Before = applySettings
 		c.OnUsageError = explainFlag(c.Flags, "gorun "+c.Name+" --help lists the flags")

@@ -21,28 +21,23 @@ func manPage(w io.Writer, app *cli.App) {
 	}
 	fmt.Fprint(w, ".SH DESCRIPTION\ngorun copies what hosts need of it there over ssh, starts a daemon on each, and runs the program's ranks there.\n"+
 		"Called by the name horovodrun it takes that command's place.\n")
-	fmt.Fprint(w, ".SH OPTIONS\nOne dash or two; they go before the program.\n")
-	for _, peers := range []bool{false, true} {
-		if peers {
-			fmt.Fprint(w, ".SH OPTIONS OF OTHER LAUNCHERS\nThese are for command lines that were written for them.\n")
+	section := func(title string, write func(w io.Writer)) {
+		var page strings.Builder
+		write(&page)
+		_, text, _ := strings.Cut(page.String(), "\n\n") // without the title
+		fmt.Fprintf(w, ".SH %s\n.nf\n", roff(strings.ToUpper(title)))
+		for line := range strings.Lines(text) {
+			fmt.Fprint(w, roff(line))
 		}
-		for _, t := range topics {
-			if flags := t.flagsOf(app.Flags); t.peer == peers && len(flags) > 0 {
-				fmt.Fprintf(w, ".SS %s\n", roff(t.title))
-				manFlags(w, flagInfos(flags))
-			}
-		}
+		fmt.Fprintln(w, ".fi")
 	}
-	fmt.Fprint(w, ".SH COMMANDS\n")
+	for _, t := range topics {
+		section(t.title, func(w io.Writer) { t.write(w, app.Flags) })
+	}
 	for _, c := range visibleCommands(app) {
-		fmt.Fprintf(w, ".SS gorun %s\n%s\n", roff(c.Name), roff(c.Usage))
-		manFlags(w, flagInfos(visibleFlags(c)))
+		section("gorun "+c.Name, func(w io.Writer) { commandHelp(w, c) })
 	}
-	fmt.Fprint(w, ".SH EXIT STATUS\n.nf\n")
-	for line := range strings.SplitSeq(exitCodeText(), "\n") {
-		fmt.Fprintln(w, roff(line))
-	}
-	fmt.Fprint(w, ".fi\n.SH FILES\n")
+	fmt.Fprint(w, ".SH FILES\n")
 	for _, f := range ownFiles {
 		fmt.Fprintf(w, ".TP\n%s\n%s\n", roff(f.path), roff(f.what))
 	}
@@ -58,24 +53,6 @@ var ownFiles = []struct{ path, what string }{
 	{"~/.local/state/gorun/heirs", "of resident daemons: which launchers of detached jobs they have agreed to (XDG_STATE_HOME)"},
 	{"~/.local/state/gorun/audit", "of resident daemons: what launchers have asked them for (XDG_STATE_HOME)"},
 	{"~/.local/state/gorun/vmtools", "on virtual machines: registrations with vSphere that are not ended yet (XDG_STATE_HOME)"},
-}
-
-func manFlags(w io.Writer, infos []flagInfo) {
-	for _, f := range infos {
-		names := make([]string, len(f.names))
-		for i, n := range f.names {
-			names[i] = "\\fB" + roff(n) + "\\fR"
-		}
-		value := ""
-		if f.value != "" {
-			value = " \\fI" + roff(f.value) + "\\fR"
-		}
-		fmt.Fprintf(w, ".TP\n%s%s\n%s", strings.Join(names, ", "), value, roff(f.usage))
-		if f.preset != "" {
-			fmt.Fprintf(w, " (default: %s)", roff(f.preset))
-		}
-		fmt.Fprintln(w)
-	}
 }
 
 // roff escapes what man would take for a command, and what groff by itself would not read as UTF-8.
@@ -96,7 +73,7 @@ func roff(s string) string {
 }
 
 // manCommand prints the manual page.
-func manCommand(newApp func() *cli.App) *cli.Command {
+func manCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "man",
 		Usage:     "print the manual page",
@@ -105,7 +82,7 @@ func manCommand(newApp func() *cli.App) *cli.Command {
 			if c.Args().Present() {
 				return &usageError{errors.New("man takes no arguments"), "gorun man | man -l -"}
 			}
-			manPage(c.App.Writer, newApp())
+			manPage(c.App.Writer, c.App)
 			return nil
 		},
 	}

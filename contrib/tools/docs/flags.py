@@ -65,30 +65,17 @@ class Flags:
 
     @classmethod
     def of(cls, gorun: str) -> "Flags":
-        """Read the flags of a binary from its completion for fish, which has one on each line."""
-        text = subprocess.run([gorun, "completion", "fish"], capture_output=True, text=True, check=True).stdout
-        found = cls({"--help", "--version"}, {})
-        for line in text.splitlines():
-            of = re.search(r"-n (?:'([^']*)'|(\S+))", line)
-            if not of:
-                continue
-            condition = of[1] or of[2]
-            if condition == "__fish_use_subcommand":
-                if m := re.search(r" -a (?:'([^']*)'|(\S+))", line):
-                    for name in (m[1] or m[2]).split():
-                        found.commands.setdefault(name, {"--help"})
-                continue
-            m = re.search(r" -l (\S+)", line)
-            if not m:
-                continue
-            only = re.match(r"__fish_seen_subcommand_from (.*)", condition)
-            if only:
-                for name in only[1].split():
-                    found.commands.setdefault(name, {"--help"}).add("--" + m[1])
-            else:
-                found.launch.add("--" + m[1])
+        """Ask a binary for its flags, as the tab key of a shell does."""
+
+        def may_be(*words: str) -> set[str]:
+            asked = [gorun, "completion", "words", *words]
+            text = subprocess.run(asked, capture_output=True, text=True, check=True).stdout
+            return {name for name, meaning in (line.split("\t") for line in text.splitlines()) if meaning}
+
+        commands = {name: {"--help"} | may_be(name, "--") for name in may_be("")}
+        found = cls({"--help", "--version"} | may_be("--"), commands)
         if len(found.launch) < 50 or len(found.commands) < 10:
-            raise SystemExit(f"docs: error: {gorun} completion fish lists {len(found.launch)} flags of a launch "
+            raise SystemExit(f"docs: error: {gorun} completion words lists {len(found.launch)} flags of a launch "
                              f"and {len(found.commands)} commands; flags.py cannot read it any more")
         for name, hidden in HIDDEN.items():
             found.commands[name].update(hidden.split())
