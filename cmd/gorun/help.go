@@ -69,7 +69,7 @@ func ownFlags(flags []cli.Flag) (own, shared []cli.Flag) {
 	for _, f := range flags {
 		switch {
 		case f == cli.HelpFlag:
-		case *commonOf(f).category == "":
+		case *category(f) == "":
 			own = append(own, f)
 		default:
 			shared = append(shared, f)

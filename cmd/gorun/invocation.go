@@ -2,6 +2,7 @@ package main
 
 import (
 	"io"
+	"reflect"
 	"slices"
 	"time"
 
@@ -47,39 +48,19 @@ func (v *invocation) atMostOne(fields ...any) error {
 
 // fieldOf returns the address of the field that a flag fills, nil if it fills none.
 func fieldOf(f cli.Flag) any {
-	switch f := f.(type) {
-	case *cli.BoolFlag:
-		return address(f.Destination)
-	case *cli.StringFlag:
-		return address(f.Destination)
-	case *cli.PathFlag:
-		return address(f.Destination)
-	case *cli.IntFlag:
-		return address(f.Destination)
-	case *cli.DurationFlag:
-		return address(f.Destination)
-	case *cli.Float64Flag:
-		return address(f.Destination)
-	case *cli.StringSliceFlag:
-		return address(f.Destination)
-	case *cli.GenericFlag:
-		switch value := f.Value.(type) {
+	if g, ok := f.(*cli.GenericFlag); ok {
+		switch value := g.Value.(type) {
 		case *seconds:
 			return (*time.Duration)(value)
 		case *lease:
 			return (*time.Duration)(value)
 		}
-		return f.Value
+		return g.Value
+	}
+	if to := reflect.ValueOf(f).Elem().FieldByName("Destination"); !to.IsNil() {
+		return to.Interface()
 	}
 	return nil
-}
-
-// address returns p as it is, and a plain nil for a flag without a destination.
-func address[T any](p *T) any {
-	if p == nil {
-		return nil
-	}
-	return p
 }
 
 // pick returns the flags with these names, for a command that shares them with launches.

@@ -20,7 +20,7 @@ const settingsTopic = "settings"
 func withSettings(flags []cli.Flag) []cli.Flag {
 	for _, f := range flags {
 		if slices.Contains(tuned, f.Names()[0]) {
-			*commonOf(f).category = settingsTopic
+			*category(f) = settingsTopic
 		}
 	}
 	return append(flags, &cli.StringSliceFlag{Name: "set", Category: "job",
@@ -32,7 +32,7 @@ func applySettings(c *cli.Context) error {
 	for _, setting := range c.StringSlice("set") {
 		key, value, _ := strings.Cut(setting, "=")
 		f := findFlag(c.Command.Flags, key)
-		if f == nil || *commonOf(f).category != settingsTopic {
+		if f == nil || *category(f) != settingsTopic {
 			return &usageError{fmt.Errorf("--set %s: there is no such setting", setting), "gorun help settings lists them"}
 		}
 		if err := c.Set(f.Names()[0], value); err != nil {

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -69,7 +70,7 @@ func findTopic(name string) *topic {
 func (t topic) flagsOf(flags []cli.Flag) []cli.Flag {
 	return slices.DeleteFunc(slices.Clone(flags), func(f cli.Flag) bool {
 		visible := f.(cli.VisibleFlag).IsVisible()
-		return *commonOf(f).category != t.name || !visible && !t.peer
+		return *category(f) != t.name || !visible && !t.peer
 	})
 }
 
@@ -114,51 +115,32 @@ func allFlags(w io.Writer, flags []cli.Flag) {
 // about gives flags a topic. Hidden ones without a topic are words of mpirun for what gorun has flags for.
 func about(name string, flags []cli.Flag) []cli.Flag {
 	for _, f := range flags {
-		category := commonOf(f).category
+		of := category(f)
 		hidden := !f.(cli.VisibleFlag).IsVisible()
 		switch {
-		case *category != "":
+		case *of != "":
 		case hidden && findTopic(name) != nil && !findTopic(name).peer:
-			*category = "mpirun"
+			*of = "mpirun"
 		default:
-			*category = name
+			*of = name
 		}
 	}
 	return flags
 }
 
-// common are the fields that every type of flag has.
-type common struct {
-	category, usage *string
-}
+// category is the field of a flag, of whatever type, that has its topic, and usage the one that has its meaning.
+func category(f cli.Flag) *string { return textOf(f, "Category") }
+func usage(f cli.Flag) *string    { return textOf(f, "Usage") }
 
-func commonOf(f cli.Flag) common {
-	switch f := f.(type) {
-	case *cli.BoolFlag:
-		return common{&f.Category, &f.Usage}
-	case *cli.StringFlag:
-		return common{&f.Category, &f.Usage}
-	case *cli.PathFlag:
-		return common{&f.Category, &f.Usage}
-	case *cli.IntFlag:
-		return common{&f.Category, &f.Usage}
-	case *cli.DurationFlag:
-		return common{&f.Category, &f.Usage}
-	case *cli.Float64Flag:
-		return common{&f.Category, &f.Usage}
-	case *cli.StringSliceFlag:
-		return common{&f.Category, &f.Usage}
-	case *cli.GenericFlag:
-		return common{&f.Category, &f.Usage}
-	}
-	panic(fmt.Sprintf("flag %v is of an unknown type", f.Names()))
+func textOf(f cli.Flag, field string) *string {
+	return reflect.ValueOf(f).Elem().FieldByName(field).Addr().Interface().(*string)
 }
 
 // reworded gives flags, by name, the meaning that they have for a command.
 func reworded(flags []cli.Flag, meanings map[string]string) []cli.Flag {
 	for _, f := range flags {
 		if meaning := meanings[f.Names()[0]]; meaning != "" {
-			*commonOf(f).usage = meaning
+			*usage(f) = meaning
 		}
 	}
 	return flags
