@@ -120,17 +120,3 @@ func TestFlagsHaveHelp(t *testing.T) {
 		}
 	}
 }
-
-// TestHorovodHelp: horovodrun --help has each of its flags, and no other.
-func TestHorovodHelp(t *testing.T) {
-	var page strings.Builder
-	horovodHelp(&page, newApp(nil))
-	for _, name := range horovodNames() {
-		if name != "network-interface" && !strings.Contains(page.String(), "--"+name) {
-			t.Errorf("no --%s", name)
-		}
-	}
-	if strings.Contains(page.String(), "--gpus") {
-		t.Error("it has gorun's own flags")
-	}
-}
