@@ -1,11 +1,9 @@
 package main
 
 import (
-	"slices"
 	"strings"
 	"testing"
 
-	"gorun/launcher"
 	"gorun/launcher/failure"
 )
 
@@ -28,16 +26,5 @@ func TestFrameworkHints(t *testing.T) {
 		if code != 1 || found != (want != "") || !strings.HasPrefix(hint, want) {
 			t.Errorf("%s: exit code %d, said\n%s", said, code, &b)
 		}
-	}
-}
-
-func TestErrorFile(t *testing.T) {
-	environ := []string{"A=1", "TORCHELASTIC_ERROR_FILE=/tmp/e.json"}
-	passed := program{Program: launcher.Program{Env: []string{"TORCHELASTIC_ERROR_FILE=/tmp/e.json"}}}
-	if notes := errorFile(environ, []program{{}}); len(notes) != 1 || !strings.HasPrefix(notes[0], "gorun: TORCHELASTIC_ERROR_FILE is not passed on") {
-		t.Errorf("got %q", notes)
-	}
-	if notes := slices.Concat(errorFile(environ, []program{passed}), errorFile(environ[:1], []program{{}})); len(notes) > 0 {
-		t.Errorf("got %q, although it is passed on, or not there", notes)
 	}
 }

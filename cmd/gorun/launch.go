@@ -43,9 +43,6 @@ func launch(ctx context.Context, o *jobFlags, hurry <-chan struct{}) error {
 	if idleTask(o) {
 		return nil
 	}
-	if err := checkThreads(); err != nil {
-		return err
-	}
 	programs, notes, err := readPrograms(ctx, o)
 	if err != nil {
 		return err
@@ -164,7 +161,7 @@ func (p jobPlan) spec(placement plan.Placement, programs []program) launcher.Spe
 }
 
 // notes returns the lines that tell users which of their flags have no effect.
-func (p jobPlan) notes(programs []program) (notes []string) {
+func (p jobPlan) notes() (notes []string) {
 	o, s := p.jobFlags, p.settings
 	s.idle = slices.Concat(s.idle, p.changing.idle(o), idleMPI(o), idleTorchrun(o), idleSSH(o))
 	if idle := readBindingArgs(o).idle; len(idle) > 0 {
@@ -184,8 +181,7 @@ func (p jobPlan) notes(programs []program) (notes []string) {
 	if note := s.note(); note != "" {
 		notes = append(notes, note)
 	}
-	notes = slices.Concat(notes, errorFile(os.Environ(), programs), strayVariables(os.Environ(), new(jobFlags).table()))
-	return append(notes, strayMPI(programs)...)
+	return append(notes, strayVariables(os.Environ(), new(jobFlags).table())...)
 }
 
 // place finds out where a job runs. For an elastic job, watch follows its changing hosts, and note prints what goes
@@ -242,7 +238,7 @@ func runJob(ctx context.Context, o *jobFlags, hurry <-chan struct{}, programs []
 	}
 	spec := p.spec(placement, programs)
 	if o.dryRun {
-		return dryRun(ctx, o, programs, spec, tree, packages, varying != nil, slices.Concat(notes, where.notes(false), p.notes(programs)))
+		return dryRun(ctx, o, programs, spec, tree, packages, varying != nil, slices.Concat(notes, where.notes(false), p.notes()))
 	}
 	if spec.Readers, err = readersOf(o, len(placement.Ranks), varying != nil); err != nil {
 		return err
@@ -290,7 +286,7 @@ func runJob(ctx context.Context, o *jobFlags, hurry <-chan struct{}, programs []
 		}
 	}
 	names := hostNames(placement)
-	p.printNotes(mux, slices.Concat(notes, where.notes(spec.Verbose)), programs, names)
+	p.printNotes(mux, slices.Concat(notes, where.notes(spec.Verbose)), names)
 	if err := p.ring.measure(ctx, o, names); err != nil {
 		return err
 	}
@@ -299,8 +295,8 @@ func runJob(ctx context.Context, o *jobFlags, hurry <-chan struct{}, programs []
 }
 
 // printNotes prints the notes before a job starts.
-func (p jobPlan) printNotes(mux *output.Mux, notes []string, programs []program, names []string) {
-	for _, note := range slices.Concat(notes, p.notes(programs), p.ring.notes(names, p.Verbose)) {
+func (p jobPlan) printNotes(mux *output.Mux, notes, names []string) {
+	for _, note := range slices.Concat(notes, p.notes(), p.ring.notes(names, p.Verbose)) {
 		mux.Note("%s", note)
 	}
 }

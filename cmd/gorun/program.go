@@ -116,3 +116,14 @@ func programName(programs []program) string {
 	}
 	return name
 }
+
+// ifAlone returns what happens to a job whose ranks are alone.
+func ifAlone(o *jobFlags) wire.IfAlone {
+	switch {
+	case o.strict:
+		return wire.AloneEnds
+	case o.given(&o.strict):
+		return wire.AloneWarns
+	}
+	return wire.AloneFails
+}

@@ -1,6 +1,0 @@
-//go:build !linux
-
-package main
-
-// checkThreads knows of no limit here.
-func checkThreads() error { return nil }
