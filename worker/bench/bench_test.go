@@ -148,27 +148,27 @@ func TestWrong(t *testing.T) {
 		pattern := c.pattern(func(i int) float64 { return c.expect(3, i) })
 		data := make([]byte, (2*block+5)*size)
 		fill(data, pattern)
-		if n := wrong(typ, data, pattern, 3); n != 0 {
+		if n := wrong(typ, data, pattern, 3, 0); n != 0 {
 			t.Errorf("%s: %d elements of good data are wrong", typ, n)
 		}
 		for _, i := range []int{0, block - 1, block, 2*block + 4} {
 			copy(data[i*size:], encode(nil, typ, 77))
 		}
-		if n := wrong(typ, data, pattern, 3); n != 4 {
+		if n := wrong(typ, data, pattern, 3, 0); n != 4 {
 			t.Errorf("%s: %d wrong elements found, want 4", typ, n)
 		}
 		fill(data, pattern)
 		copy(data, data[size:]) // all but the last are in the wrong place
-		if n := wrong(typ, data, pattern, 3); n < block {
+		if n := wrong(typ, data, pattern, 3, 0); n < block {
 			t.Errorf("%s: %d wrong elements found in shifted data", typ, n)
 		}
 	}
 	nan := le.AppendUint32(nil, math.Float32bits(float32(math.NaN())))
-	if n := wrong(kernel.Float32, nan, encode(nil, kernel.Float32, 1), 2); n != 1 {
+	if n := wrong(kernel.Float32, nan, encode(nil, kernel.Float32, 1), 2, 0); n != 1 {
 		t.Error("NaN counts as right")
 	}
 	above := le.AppendUint32(nil, math.Float32bits(1)+1) // the next number
-	if n := wrong(kernel.Float32, above, encode(nil, kernel.Float32, 1), 2); n != 0 {
+	if n := wrong(kernel.Float32, above, encode(nil, kernel.Float32, 1), 2, 0); n != 0 {
 		t.Error("a rounding counts as wrong")
 	}
 }
@@ -184,22 +184,6 @@ func TestExpect(t *testing.T) {
 	c := Config{Kind: collective.Allreduce, Op: kernel.Product}
 	if got := c.expect(3, 4); got != 2 { // 4, 8 mod 7 = 1, 12 mod 7 = 5
 		t.Errorf("product: %g, want 2", got)
-	}
-}
-
-func TestHalf(t *testing.T) {
-	for v, want := range map[float64]uint16{0: 0, 1: 0x3c00, 2: 0x4000, 3: 0x4200, 0.5: 0x3800, 2047: 0x67ff, 2049: 0x6800, 65504: 0x7bff, 1e6: 0x7c00} {
-		if got := half(v); got != want {
-			t.Errorf("half(%g) = %#04x, want %#04x", v, got, want)
-		}
-	}
-	for _, v := range []float64{0, 1, 3, 0.5, 2047, 65504} {
-		if got := decode(kernel.Float16, encode(nil, kernel.Float16, v)); got != v {
-			t.Errorf("float16: %g comes back as %g", v, got)
-		}
-		if got := decode(kernel.BFloat16, encode(nil, kernel.BFloat16, v)); math.Abs(got-v) > v*epsilon(kernel.BFloat16) {
-			t.Errorf("bfloat16: %g comes back as %g", v, got)
-		}
 	}
 }
 

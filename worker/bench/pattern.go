@@ -71,13 +71,8 @@ func fill(b, pattern []byte) {
 }
 
 // wrong counts the elements of b that differ from the pattern. Floating-point numbers may differ by the
-// rounding of ranks additions: an engine may add in any order.
-func wrong(t kernel.Type, b, pattern []byte, ranks int) int64 {
-	return wrongBy(t, b, pattern, ranks, 0)
-}
-
-// wrongBy is wrong with a further tolerance for floating-point numbers.
-func wrongBy(t kernel.Type, b, pattern []byte, ranks int, by float64) int64 {
+// rounding of ranks additions, as an engine may add in any order, and by a further tolerance.
+func wrong(t kernel.Type, b, pattern []byte, ranks int, by float64) int64 {
 	var n int64
 	for len(b) > 0 {
 		m := min(len(b), len(pattern))
@@ -137,14 +132,16 @@ func epsilon(t kernel.Type) float64 {
 	}
 }
 
+// halves are how the kernel writes numbers of 2 bytes.
+var halves = map[kernel.Type]kernel.Coding{kernel.Float16: kernel.CodingFloat16, kernel.BFloat16: kernel.CodingBFloat16}
+
 // encode appends v, which is not negative. Integers wrap around as the kernels' do.
 func encode(b []byte, t kernel.Type, v float64) []byte {
 	switch t {
-	case kernel.Float16:
-		return le.AppendUint16(b, half(v))
-	case kernel.BFloat16:
-		bits := math.Float32bits(float32(v))
-		return le.AppendUint16(b, uint16((bits+0x7fff+bits>>16&1)>>16)) // round to nearest even
+	case kernel.Float16, kernel.BFloat16:
+		half := make([]byte, 2)
+		halves[t].Encode(kernel.Float64, half, encode(nil, kernel.Float64, v))
+		return append(b, half...)
 	case kernel.Float32:
 		return le.AppendUint32(b, math.Float32bits(float32(v)))
 	case kernel.Float64:
@@ -155,37 +152,13 @@ func encode(b []byte, t kernel.Type, v float64) []byte {
 	}
 }
 
-// half is a binary16: 5 bits of exponent, 10 of mantissa. Values here are 0 or in the range of normal numbers, or
-// become infinite.
-func half(v float64) uint16 {
-	if v == 0 {
-		return 0
-	}
-	fraction, exponent := math.Frexp(v) // v = fraction * 2^exponent, fraction in [1/2, 1)
-	mantissa := int(math.RoundToEven(fraction * 0x1p11))
-	bits := (exponent+13)<<10 + mantissa // the leading 1 of the mantissa adds 1 to the exponent
-	return uint16(min(bits, 0x7c00))
-}
-
 // decode reads a floating-point number; other types are only compared by their bytes.
 func decode(t kernel.Type, b []byte) float64 {
 	switch t {
-	case kernel.Float16:
-		bits := le.Uint16(b)
-		exponent, mantissa := int(bits>>10&31), float64(bits&1023)
-		v := math.Ldexp(1+mantissa/1024, exponent-15)
-		switch {
-		case exponent == 31:
-			v = math.NaN()
-		case exponent == 0:
-			v = math.Ldexp(mantissa, -24)
-		}
-		if bits>>15 == 1 {
-			v = -v
-		}
-		return v
-	case kernel.BFloat16:
-		return float64(math.Float32frombits(uint32(le.Uint16(b)) << 16))
+	case kernel.Float16, kernel.BFloat16:
+		whole := make([]byte, 8)
+		halves[t].Decode(kernel.Float64, whole, b)
+		return decode(kernel.Float64, whole)
 	case kernel.Float32:
 		return float64(math.Float32frombits(le.Uint32(b)))
 	case kernel.Float64:

@@ -252,10 +252,10 @@ func (b *runner) check(ops []*rank.Operation, count int) (int64, error) {
 	share := count / ranks // of a tensor that is dealt out
 	// want compares a piece of a result to what rank has from an element on, or to what all have together.
 	want := func(got []byte, rank, from int) int64 {
-		return wrong(b.cfg.Type, got, b.cfg.pattern(func(i int) float64 { return b.cfg.value(rank, from+i) }), 1)
+		return wrong(b.cfg.Type, got, b.cfg.pattern(func(i int) float64 { return b.cfg.value(rank, from+i) }), 1, 0)
 	}
 	sum := func(got []byte, from int) int64 {
-		return wrongBy(b.cfg.Type, got, b.cfg.pattern(func(i int) float64 { return b.cfg.expect(ranks, from+i) }), ranks,
+		return wrong(b.cfg.Type, got, b.cfg.pattern(func(i int) float64 { return b.cfg.expect(ranks, from+i) }), ranks,
 			b.cfg.slack(ranks))
 	}
 	// each compares a result that is made of equal pieces, one of each rank.
