@@ -134,7 +134,9 @@ func bar(r row) string {
 func Table(label string, before, now jobs.State) string {
 	r := now.Record
 	text := fmt.Sprintf("job %s, %s, since %s\n", label, jobs.Clean(r.Program), r.Started.Local().Format(time.DateTime))
-	m := Model{samples: []sample{{state: before}, {state: now}}, flat: true}
+	m := Model{samples: []sample{{state: before}, {state: now}}}
+	ranks := m.ranks()
+	slices.SortStableFunc(ranks, m.order())
 	ofRanks := slices.DeleteFunc(slices.Clone(columns), func(c column) bool { return c.text == nil || c.ofHosts })
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
@@ -143,7 +145,7 @@ func Table(label string, before, now jobs.State) string {
 		fmt.Fprint(w, "\t", c.title)
 	}
 	fmt.Fprintln(w, "\tSTATE")
-	for _, r := range m.rows() {
+	for _, r := range ranks {
 		fmt.Fprintf(w, "%d\t%s", r.rank, jobs.Clean(r.host))
 		for _, c := range ofRanks {
 			fmt.Fprint(w, "\t", c.text(r))
@@ -308,17 +310,13 @@ func (m Model) titles() string {
 		switch {
 		case i != m.by:
 			return title
-		case m.reverse != (columns[i].key == "n"):
+		case columns[i].key == "n":
 			return title + "↑"
 		}
 		return title + "↓"
 	}
-	name := mark(0, "HOST, RANK")
-	if m.flat {
-		name = mark(0, "RANK") + " ON HOST"
-	}
 	var b strings.Builder
-	b.WriteString(pad(name, m.nameWidth()))
+	b.WriteString(pad(mark(0, "HOST, RANK"), m.nameWidth()))
 	for i, c := range columns {
 		if m.shown(c) {
 			b.WriteString(right(mark(i, c.title), c.width))
@@ -336,8 +334,6 @@ func (m Model) line(r row, chosen bool) string {
 		name = "▸ " + jobs.Clean(r.host) + "  " + r.ranks
 	case r.rank < 0:
 		name = "▾ " + jobs.Clean(r.host) + "  " + r.ranks
-	case m.flat:
-		name = fmt.Sprintf("%d %s", r.rank, jobs.Clean(r.host))
 	}
 	var b strings.Builder
 	b.WriteString(pad(cut(name, m.nameWidth()), m.nameWidth()))
@@ -370,7 +366,7 @@ func (m Model) foot(all, last int) string {
 	if m.note != "" {
 		return alarming + jobs.Clean(m.note) + plain
 	}
-	text := "q quit  ? keys  / filter  <> sort  r reverse  space fold  t flat"
+	text := "q quit  ? keys  / filter  <> sort  space fold"
 	if m.filter != "" {
 		text = "only " + m.filter + " (esc: all)  " + text
 	}
@@ -389,12 +385,10 @@ const keys = `Keys
   up, down, j, k         choose a row; also page up, page down, home, end, g, G
   space, enter           fold the host of the row, or unfold it
   F                      fold all hosts, or unfold them
-  t                      ranks of all hosts in one list, or by host
   /                      show ranks only whose host or state has a text;
                          7 and 8-15 are ranks
   esc                    show all ranks
   < >                    sort by the next column
-  r                      sort the other way round
   n c m s                sort by rank, CPU, memory, length of the last step,
   u d w o                computing, waits for data, communication, others,
   b                      bytes that the host sends

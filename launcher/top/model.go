@@ -27,9 +27,7 @@ type Model struct {
 	width, height int
 	samples       []sample // of the last seconds, the oldest first
 
-	by      int  // index of the column that rows are sorted by
-	reverse bool // the other way round
-	flat    bool // ranks of all hosts in one list
+	by      int // index of the column that rows are sorted by
 	filter  string
 	typing  bool            // the user types the filter
 	foldAll bool            // hosts are folded
@@ -94,21 +92,17 @@ func (m Model) Press(key, text string) (after Model, leaves bool) {
 		m.typing = true
 	case "esc":
 		m.filter = ""
-	case "t":
-		m.flat, m.chosen = !m.flat, 0
-	case "r":
-		m.reverse = !m.reverse
 	case "<", ",":
-		m.by, m.reverse = m.nextColumn(-1), false
+		m.by = m.nextColumn(-1)
 	case ">", ".":
-		m.by, m.reverse = m.nextColumn(1), false
+		m.by = m.nextColumn(1)
 	case "space", "enter", "left", "right":
 		m = m.fold()
 	case "F":
 		m.foldAll, m.other = !m.foldAll, nil
 	default:
 		if i := slices.IndexFunc(columns, func(c column) bool { return c.key != "" && c.key == key }); i >= 0 {
-			m.by, m.reverse = i, false
+			m.by = i
 		} else {
 			m.chosen += m.distance(key)
 		}
@@ -158,7 +152,7 @@ func (m Model) typed(key, text string) Model {
 // fold folds or unfolds the host of the chosen row.
 func (m Model) fold() Model {
 	rows := m.rows()
-	if m.flat || m.chosen >= len(rows) {
+	if m.chosen >= len(rows) {
 		return m
 	}
 	host := rows[m.chosen].host

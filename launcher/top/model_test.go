@@ -86,8 +86,7 @@ func TestFrames(t *testing.T) {
 		"job-200x50":      looked(4, 8, 200, 50),
 		"one-host-80x24":  looked(1, 4, 80, 24),
 		"folded-80x24":    press(t, looked(2, 4, 80, 24), "down", "down", "space"),
-		"flat-80x24":      press(t, looked(2, 4, 80, 24), "t", "d"),
-		"reverse-80x24":   press(t, looked(2, 4, 80, 24), "r"),
+		"by-data-80x24":   press(t, looked(2, 4, 80, 24), "d"),
 		"filter-80x24":    press(t, looked(2, 4, 80, 24), "/", "2", "-", "5", "enter"),
 		"typing-80x24":    press(t, looked(2, 4, 80, 24), "/", "h", "o", "s", "t", "2", "x", "backspace"),
 		"keys-80x24":      press(t, looked(2, 4, 80, 24), "?"),
@@ -131,7 +130,7 @@ func fits(t *testing.T, frame string, width, height int) {
 // TestSizes: a screen may have any size, and texts from elsewhere any characters.
 func TestSizes(t *testing.T) {
 	for _, size := range [][2]int{{0, 0}, {1, 1}, {5, 3}, {20, 8}, {79, 24}, {119, 40}, {400, 200}} {
-		for _, keys := range [][]string{nil, {"?"}, {"t"}, {"F"}, {"/", "x"}, {"G"}, {"pgdown", "space"}} {
+		for _, keys := range [][]string{nil, {"?"}, {"F"}, {"/", "x"}, {"G"}, {"pgdown", "space"}} {
 			m := press(t, looked(40, 4, 80, 24), keys...).Resize(size[0], size[1])
 			fits(t, m.Frame(), size[0], size[1])
 		}
@@ -163,23 +162,16 @@ func TestChoice(t *testing.T) {
 		"down space space down":             "host1 0",
 		"F down":                            "host2 -1",
 		"F down space down":                 "host2 4",
-		"t d":                               "host1 3",
-		"t d r":                             "host1 0",
-		"t o":                               "host1 0",
-		"t s":                               "host2 7",
-		"t r":                               "host2 7",
-		"t <":                               "host1 0",
-		"t > > >":                           "host2 7",
+		"d down":                            "host1 3",
+		"s":                                 "host2 -1",
+		"> > >":                             "host2 -1",
 		"b":                                 "host1 -1",
-		"r":                                 "host2 -1",
-		"r down":                            "host2 7",
 		"/ h o s t 2 enter":                 "host2 -1",
 		"/ 6 enter down":                    "host2 6",
 		"/ x esc":                           "host1 -1",
 		"/ 6 enter esc":                     "host1 -1",
 		"/ h o x backspace s t 2 enter end": "host2 7",
 		"/ 9 ctrl+u h enter":                "host1 -1",
-		"end t":                             "host1 0",
 	} {
 		if got := at(press(t, m, strings.Fields(keys)...)); got != want {
 			t.Errorf("%s: %s, want %s", keys, got, want)

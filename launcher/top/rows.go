@@ -103,10 +103,6 @@ func (m Model) ranks() (out []row) {
 func (m Model) rows() []row {
 	ranks := m.ranks()
 	order := m.order()
-	if m.flat {
-		slices.SortStableFunc(ranks, order)
-		return ranks
-	}
 	on := map[string][]row{}
 	for _, r := range ranks {
 		on[r.host] = append(on[r.host], r)
@@ -119,8 +115,6 @@ func (m Model) rows() []row {
 	}
 	if columns[m.by].key != "n" {
 		slices.SortStableFunc(hosts, order)
-	} else if m.reverse {
-		slices.Reverse(hosts)
 	}
 	var out []row
 	for _, h := range hosts {
@@ -137,13 +131,7 @@ func (m Model) rows() []row {
 // order returns how rows are sorted: ranks by their number, all else from the largest on.
 func (m Model) order() func(a, b row) int {
 	c := columns[m.by]
-	return func(a, b row) int {
-		n := c.compare(a, b)
-		if m.reverse {
-			n = -n
-		}
-		return cmp.Or(n, cmp.Compare(a.rank, b.rank))
-	}
+	return func(a, b row) int { return cmp.Or(c.compare(a, b), cmp.Compare(a.rank, b.rank)) }
 }
 
 // hosts returns the names of all hosts, as the ring passes them.

@@ -146,10 +146,8 @@ func TestTerminal(t *testing.T) {
 	x.await(t, "o\x1b[7m ") // the last letter and the cursor, as what comes before may be there already
 	x.types(t, "\x1b")
 	x.await(t, "q quit")
-	x.types(t, "t?")
-	x.await(t, "Any key leads back")
-	x.types(t, "x")
-	x.await(t, "ON HOST")
+	x.types(t, "F")
+	x.await(t, "▸ host2")
 	x.types(t, "q")
 	if err := <-ended; err != nil {
 		t.Error(err)
