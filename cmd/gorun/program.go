@@ -90,7 +90,7 @@ func haveHosts(programs []program) bool {
 // readWrapper splits --rank-wrapper into words as a shell would.
 func readWrapper(o *jobFlags) ([]string, error) {
 	words, err := shellwords.Split(o.wrapper)
-	if err = cmp.Or(err, wire.CheckTemplate(words)); err != nil {
+	if err = cmp.Or(err, wire.CheckTemplate(o.wrapper, "{rank}", "{local_rank}", "{gpu}")); err != nil {
 		return nil, &usageError{fmt.Errorf("--rank-wrapper: %w", err), "--rank-wrapper 'numactl -N {local_rank} --'"}
 	}
 	return words, nil

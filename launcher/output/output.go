@@ -26,37 +26,10 @@ func HorovodTag(rank int, stream wire.OutputStream) string {
 
 // TemplateTag returns a Tag with the placeholders {rank}, {host} and {stream} filled in; {{ stands for {.
 func TemplateTag(template string, host func(rank int) string) (Tag, error) {
-	known := map[string]func(int, wire.OutputStream) string{
-		"rank":   func(rank int, _ wire.OutputStream) string { return strconv.Itoa(rank) },
-		"host":   func(rank int, _ wire.OutputStream) string { return host(rank) },
-		"stream": func(_ int, stream wire.OutputStream) string { return stream.String() },
-	}
-	var parts []func(int, wire.OutputStream) string
-	literal := func(s string) { parts = append(parts, func(int, wire.OutputStream) string { return s }) }
-	for rest := template; rest != ""; {
-		text, after, found := strings.Cut(rest, "{")
-		literal(text)
-		if !found {
-			break
-		}
-		if strings.HasPrefix(after, "{") {
-			literal("{")
-			rest = after[1:]
-			continue
-		}
-		name, tail, closed := strings.Cut(after, "}")
-		part, ok := known[name]
-		if !closed || !ok {
-			return nil, fmt.Errorf("parse tag %q: {%s is none of {rank}, {host}, {stream}", template, name)
-		}
-		parts = append(parts, part)
-		rest = tail
+	if err := wire.CheckTemplate(template, "{rank}", "{host}", "{stream}"); err != nil {
+		return nil, fmt.Errorf("parse tag %w", err)
 	}
 	return func(rank int, stream wire.OutputStream) string {
-		var b strings.Builder
-		for _, part := range parts {
-			b.WriteString(part(rank, stream))
-		}
-		return b.String()
+		return strings.NewReplacer("{{", "{", "{rank}", strconv.Itoa(rank), "{host}", host(rank), "{stream}", stream.String()).Replace(template)
 	}, nil
 }

@@ -2,12 +2,11 @@ package wire
 
 import (
 	"fmt"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 )
-
-// placeholders are the names that Fill replaces.
-var placeholders = []string{"rank", "local_rank", "gpu"}
 
 // Fill replaces {rank}, {local_rank} and {gpu} in the words of a command; {{ stands for {.
 func (r Rank) Fill(words []string, gpu string) []string {
@@ -19,27 +18,11 @@ func (r Rank) Fill(words []string, gpu string) []string {
 	return out
 }
 
-// CheckTemplate returns an error for a placeholder that Fill does not know.
-func CheckTemplate(words []string) error {
-	for _, word := range words {
-		for rest := word; ; {
-			_, after, found := strings.Cut(rest, "{")
-			if !found {
-				break
-			}
-			if strings.HasPrefix(after, "{") {
-				rest = after[1:]
-				continue
-			}
-			name, tail, closed := strings.Cut(after, "}")
-			known := false
-			for _, p := range placeholders {
-				known = known || p == name
-			}
-			if !closed || !known {
-				return fmt.Errorf("%q: {%s is none of {rank}, {local_rank}, {gpu}; write {{ for a brace", word, name)
-			}
-			rest = tail
+// CheckTemplate returns an error for a placeholder in a text that is none of those known.
+func CheckTemplate(text string, known ...string) error {
+	for _, found := range regexp.MustCompile(`\{\{|\{[^}]*\}?`).FindAllString(text, -1) {
+		if found != "{{" && !slices.Contains(known, found) {
+			return fmt.Errorf("%q: %s is none of %s; write {{ for a brace", text, found, strings.Join(known, ", "))
 		}
 	}
 	return nil
