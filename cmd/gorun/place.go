@@ -9,7 +9,7 @@ import (
 
 	"gorun/launcher/hosts"
 	"gorun/launcher/plan"
-	"gorun/topology/picture"
+	"gorun/launcher/why"
 )
 
 // placeTable binds the fields of placeFlags.
@@ -155,11 +155,7 @@ func checkRoom(list []hosts.ListedHost, np int) error {
 // mapOf returns a line for each host, with its ranks.
 func mapOf(p plan.Placement) (lines []string) {
 	for _, h := range p.Hosts {
-		noun := "ranks"
-		if len(h.Ranks) == 1 {
-			noun = "rank"
-		}
-		lines = append(lines, fmt.Sprintf("gorun: map: %s has %s %s", h.Name, noun, picture.Ranges(h.Ranks)))
+		lines = append(lines, fmt.Sprintf("gorun: map: %s has %s", h.Name, why.Ranks(h.Ranks)))
 	}
 	return lines
 }

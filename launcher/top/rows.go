@@ -5,8 +5,8 @@ import (
 	"slices"
 
 	"gorun/launcher/jobs"
-	"gorun/launcher/why"
 	"gorun/rendezvous/wire"
+	"gorun/topology"
 )
 
 // row is a rank, or a host with the sum of its ranks.
@@ -177,7 +177,7 @@ func (m Model) host(name string, of []row) row {
 		parts = append(parts, r.shares)
 	}
 	slices.Sort(numbers)
-	sum.ranks, sum.shares = why.Numbers(numbers), mean(parts)
+	sum.ranks, sum.shares = topology.Ranges(numbers), mean(parts)
 	if len(states) == 1 {
 		sum.state = of[0].state
 	}

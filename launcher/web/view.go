@@ -5,6 +5,7 @@ import (
 
 	"gorun/launcher/jobs"
 	"gorun/launcher/why"
+	"gorun/topology"
 )
 
 // View is what a page shows, as GET /api/state or GET /api/cluster returns it. Counters grow from the start of the job:
@@ -45,7 +46,7 @@ func answerOf(all []why.Finding) Answer {
 		a.Evidence = append(a.Evidence, jobs.Clean(line))
 	}
 	for _, s := range why.Merge(all) {
-		stack := StackView{Ranks: why.Numbers(s.Ranks)}
+		stack := StackView{Ranks: topology.Ranges(s.Ranks)}
 		for _, frame := range s.Frames {
 			stack.Frames = append(stack.Frames, jobs.Clean(frame.String()))
 		}

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"gorun/topology"
 )
 
 // apart names ranks that call other operations than they did before, or than others do.
@@ -105,7 +107,7 @@ func (o *Op) describe() string {
 	case o.Outcome == "open" && len(o.Missing) > 0:
 		var missing []string
 		for _, a := range o.Missing {
-			missing = append(missing, fmt.Sprintf("rank %s on %s", Numbers(a.Ranks), a.Host))
+			missing = append(missing, fmt.Sprintf("rank %s on %s", topology.Ranges(a.Ranks), a.Host))
 		}
 		text += "; waits for " + strings.Join(missing, " and ")
 	case o.Outcome == "open":

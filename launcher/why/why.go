@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"gorun/rendezvous/wire"
+	"gorun/topology"
 )
 
 // Finding is what was found out about one rank. Times are in microseconds.
@@ -201,7 +202,7 @@ func Ranks(numbers []int) string {
 		return fmt.Sprintf("rank %d", numbers[0])
 	}
 	const most = 16
-	text := Numbers(numbers)
+	text := topology.Ranges(numbers)
 	if parts := strings.Split(text, ","); len(parts) > most {
 		text = fmt.Sprintf("%s,… (%d in all)", strings.Join(parts[:most], ","), len(numbers))
 	}
@@ -225,21 +226,6 @@ func placed(of []Finding) string {
 		return fmt.Sprintf("%s and ranks on %d more hosts", strings.Join(parts[:most-1], ", "), len(parts)-most+1)
 	}
 	return strings.Join(parts, " and ")
-}
-
-// Numbers writes numbers in order, with ranges: "0-2,5".
-func Numbers(numbers []int) string {
-	numbers = slices.Compact(slices.Sorted(slices.Values(numbers)))
-	text := ""
-	for i, n := range numbers {
-		switch {
-		case i == 0 || numbers[i-1] < n-1:
-			text += fmt.Sprint(",", n)
-		case i+1 == len(numbers) || numbers[i+1] > n+1:
-			text += fmt.Sprint("-", n)
-		}
-	}
-	return strings.TrimPrefix(text, ",")
 }
 
 func hosts(of []Finding) (names []string) {
@@ -284,7 +270,7 @@ func what(of []Finding) string {
 			parts = append(parts, fmt.Sprintf("and %d more", len(texts)-i))
 			break
 		}
-		parts = append(parts, fmt.Sprintf("(%s) %s", Numbers(groups[does]), does))
+		parts = append(parts, fmt.Sprintf("(%s) %s", topology.Ranges(groups[does]), does))
 	}
 	return ": " + strings.Join(parts, ", ")
 }

@@ -8,6 +8,7 @@ import (
 
 	"gorun/launcher/why"
 	"gorun/rendezvous/wire"
+	"gorun/topology"
 )
 
 const stack = `Thread 0x00007f01 (most recent call first):
@@ -196,7 +197,7 @@ func cross(rank int, in, missing string) why.Finding {
 
 func TestNumbers(t *testing.T) {
 	for want, numbers := range map[string][]int{"": nil, "3": {3}, "0-2,5": {5, 1, 0, 2, 1}, "1,3": {1, 3}} {
-		if got := why.Numbers(numbers); got != want {
+		if got := topology.Ranges(numbers); got != want {
 			t.Errorf("%v: got %q, want %q", numbers, got, want)
 		}
 	}
@@ -214,7 +215,7 @@ func TestNumbers(t *testing.T) {
 func TestMerge(t *testing.T) {
 	other := strings.ReplaceAll(stack, "batches", "backward")
 	merged := why.Merge([]why.Finding{{Rank: 0, Stack: other}, {Rank: 1, Stack: stack}, {Rank: 2}, {Rank: 3, Stack: strings.ReplaceAll(stack, "0x00007f02", "0x00007f99")}})
-	if len(merged) != 2 || why.Numbers(merged[0].Ranks) != "1,3" || why.Numbers(merged[1].Ranks) != "0" {
+	if len(merged) != 2 || topology.Ranges(merged[0].Ranks) != "1,3" || topology.Ranges(merged[1].Ranks) != "0" {
 		t.Fatalf("%+v", merged)
 	}
 	if got := merged[0].Frames[1].String(); got != "batches (/home/ann/train.py:12)" {
@@ -269,7 +270,7 @@ func TestMergeKernel(t *testing.T) {
 		{Rank: 3, Kernel: kernel, Stack: stack, State: "sleeps (pid 7)"}, {Rank: 4}})
 	var got []string
 	for _, s := range merged {
-		got = append(got, why.Numbers(s.Ranks)+": "+s.Frames[0].String()+fmt.Sprint(len(s.Frames)))
+		got = append(got, topology.Ranges(s.Ranks)+": "+s.Frames[0].String()+fmt.Sprint(len(s.Frames)))
 	}
 	want := []string{"0-1: nfs_wait (kernel)2", "2: nfs_wait (kernel)5", "3: select (/usr/lib/python3.11/selectors.py:415)3"}
 	if !slices.Equal(got, want) {

@@ -30,7 +30,7 @@ func (b Bound) describe(h topology.Host, d *card) {
 		if len(together) > 1 {
 			noun = "ranks "
 		}
-		d.put(h, bound.CPUs, phrases(noun+Ranges(together)+":", cpuList(bound.CPUs), clean(bound.Why)))
+		d.put(h, bound.CPUs, phrases(noun+topology.Ranges(together)+":", cpuList(bound.CPUs), clean(bound.Why)))
 	}
 	if len(b.Engine) > 0 {
 		d.put(h, b.Engine, phrases("engine:", cpuList(b.Engine)))
@@ -46,9 +46,9 @@ func (b Bound) describe(h topology.Host, d *card) {
 
 func cpuList(cpus []int) string {
 	if len(cpus) == 1 {
-		return "CPU " + Ranges(cpus)
+		return "CPU " + topology.Ranges(cpus)
 	}
-	return "CPUs " + Ranges(cpus)
+	return "CPUs " + topology.Ranges(cpus)
 }
 
 // put adds a line to the area with all of the CPUs.

@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"unicode"
 
@@ -87,7 +86,7 @@ func (c Cluster) describe(i int) card {
 		if len(c.Ranks[i]) == 1 {
 			noun = "rank "
 		}
-		d.facts = append(d.facts, noun+Ranges(c.Ranks[i]))
+		d.facts = append(d.facts, noun+topology.Ranges(c.Ranks[i]))
 	}
 	return d
 }
@@ -231,7 +230,7 @@ func describeNode(n topology.Node) []string {
 	if len(n.CPUs) == 1 {
 		noun = "CPU "
 	}
-	return []string{noun + Ranges(n.CPUs) + ", " + memory(n.MemBytes) + shared}
+	return []string{noun + topology.Ranges(n.CPUs) + ", " + memory(n.MemBytes) + shared}
 }
 
 // distances lists the distances to the other nodes, if there are others.
@@ -279,24 +278,6 @@ func describeNIC(n topology.NIC) string {
 		facts = append(facts, clean(a))
 	}
 	return phrases("NIC "+clean(n.Name)+":", facts...)
-}
-
-// Ranges writes numbers, such as those of CPUs, as the kernel does: 0-7,16-23.
-func Ranges(cpus []int) string {
-	cpus = slices.Sorted(slices.Values(cpus))
-	var parts []string
-	for i := 0; i < len(cpus); {
-		last := i
-		for last+1 < len(cpus) && cpus[last+1] <= cpus[last]+1 {
-			last++
-		}
-		part := strconv.Itoa(cpus[i])
-		if cpus[last] > cpus[i] {
-			part += "-" + strconv.Itoa(cpus[last])
-		}
-		parts, i = append(parts, part), last+1
-	}
-	return strings.Join(parts, ",")
 }
 
 // count renders a number of things, if it is known.
