@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -174,30 +176,24 @@ func stepNodes(w Surroundings, suffix string) int {
 	return len(list)
 }
 
+// slurmCount is a count, and for how many nodes it is.
+var slurmCount = regexp.MustCompile(`^(\d+)(?:\(x([1-9]\d*)\))?$`)
+
 // slurmCounts expands 2(x3),1 to 2 2 2 1.
 func slurmCounts(s string, nodes int) ([]int, error) {
 	wrong := fmt.Errorf("read Slurm's counts %q: not of the form 2(x3),1 for %d nodes", s, nodes)
 	var out []int
 	for part := range strings.SplitSeq(s, ",") {
-		count, times, repeated := strings.Cut(part, "(x")
-		n, err := parseSlots(count)
-		if err != nil {
+		m := slurmCount.FindStringSubmatch(part)
+		if m == nil {
 			return nil, wrong
 		}
-		k := 1
-		if repeated {
-			var closed bool
-			times, closed = strings.CutSuffix(times, ")")
-			if k, err = strconv.Atoi(times); err != nil || !closed || k < 1 {
-				return nil, wrong
-			}
-		}
-		if k > nodes-len(out) {
+		n, err := parseSlots(m[1])
+		times, tooMany := strconv.Atoi(cmp.Or(m[2], "1"))
+		if err != nil || tooMany != nil || times > nodes-len(out) {
 			return nil, wrong
 		}
-		for range k {
-			out = append(out, n)
-		}
+		out = append(out, slices.Repeat([]int{n}, times)...)
 	}
 	if len(out) != nodes {
 		return nil, wrong

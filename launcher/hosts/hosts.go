@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"regexp"
 	"strconv"
 	"strings"
 )
@@ -100,7 +101,7 @@ func ParseFile(text string) ([]ListedHost, error) {
 					return nil, fmt.Errorf("parse hostfile line %d: %w", i+1, err)
 				}
 			case "user", "username":
-				if !validUser(val) {
+				if !aUser.MatchString(val) {
 					return nil, fmt.Errorf("parse hostfile line %d: %q is not a user", i+1, val)
 				}
 				if !strings.Contains(name, "@") {
@@ -150,7 +151,7 @@ func parseEntry(entry string) (name string, slots int, err error) {
 	if ok && user == "" {
 		return "", 0, fmt.Errorf("%q: no user before @", entry)
 	}
-	if ok && !validUser(user) {
+	if ok && !aUser.MatchString(user) {
 		return "", 0, fmt.Errorf("%q: %q is not a user", entry, user)
 	}
 	if !validName(host) {
@@ -182,45 +183,15 @@ func isIPv6(s string) bool {
 	return err == nil && a.Is6()
 }
 
-// validUser accepts possible login names, including those of a Windows domain. A leading dash would read as an option
-// to ssh.
-func validUser(s string) bool {
-	if s == "" || s[0] == '-' {
-		return false
-	}
-	for _, c := range s {
-		switch {
-		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', strings.ContainsRune(`-_.+\`, c):
-		default:
-			return false
-		}
-	}
-	return true
-}
+// A leading dash would read as an option to ssh.
+var (
+	// aUser matches possible login names, including those of a Windows domain.
+	aUser = regexp.MustCompile(`^[\w.+\\][\w.+\\-]*$`)
+	// aName matches possible host names, addresses, and ranges of names.
+	aName = regexp.MustCompile(`^(?:[\w.]|\[[\w.,-]*\])(?:[\w.-]|\[[\w.,-]*\])*$`)
+)
 
-// validName accepts a possible host name, address, or range of names. A leading dash would read as an option to ssh.
-func validName(s string) bool {
-	if s == "" || s[0] == '-' {
-		return false
-	}
-	if isIPv6(s) {
-		return true
-	}
-	inRange := false
-	for _, c := range s {
-		switch {
-		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '-', c == '_', c == '.':
-		case c == '[' && !inRange:
-			inRange = true
-		case c == ']' && inRange:
-			inRange = false
-		case c == ',' && inRange:
-		default:
-			return false
-		}
-	}
-	return !inRange
-}
+func validName(s string) bool { return aName.MatchString(s) || isIPv6(s) }
 
 // expand turns node[01-03,7] into node01 node02 node03 node7; leading zeros give the width.
 func expand(name string) ([]string, error) {
