@@ -91,28 +91,15 @@ func (by Policy) counts(list []hosts.ListedHost, np int) []int {
 }
 
 // number assigns numbers to the ranks of every host.
-func (by Policy) number(list []hosts.ListedHost, counts []int) Placement {
-	var p Placement
-	var want []int // ranks of each host of p
-	for i, n := range counts {
-		if n > 0 {
-			p.Hosts = append(p.Hosts, PlacedHost{Name: list[i].Name})
-			want = append(want, n)
-		}
-	}
-	add := func(host int) {
-		h := &p.Hosts[host]
-		rank := len(p.Ranks)
-		p.Ranks = append(p.Ranks, PlacedRank{Rank: rank, LocalRank: len(h.Ranks), Host: host})
-		h.Ranks = append(h.Ranks, rank)
-	}
+func (by Policy) number(list []hosts.ListedHost, counts []int) (p Placement) {
+	at := map[string]int{}
 	for added := true; added; {
 		added = false
-		for host, n := range want {
-			for len(p.Hosts[host].Ranks) < n {
-				add(host)
-				added = true
-				if by.RankByNode {
+		for i, h := range list {
+			for counts[i] > 0 {
+				p.add(h.Name, at)
+				counts[i]--
+				if added = true; by.RankByNode {
 					break
 				}
 			}
