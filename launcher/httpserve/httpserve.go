@@ -4,6 +4,7 @@
 package httpserve
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net"
@@ -34,30 +35,15 @@ type Server struct {
 	wg       sync.WaitGroup
 }
 
-// listen listens at HOST:PORT, on the loopback interface where HOST is empty, and returns the host that it took.
-func listen(address string) (l net.Listener, host string, err error) {
-	host, port, err := net.SplitHostPort(address)
-	if err != nil {
-		return nil, "", err
-	}
-	if host != "" {
-		l, err = net.Listen("tcp", net.JoinHostPort(host, port))
-		return l, host, err
-	}
-	l, err = net.Listen("tcp", net.JoinHostPort("localhost", port))
-	var unknown *net.DNSError
-	if errors.As(err, &unknown) { // as in a container without /etc/hosts
-		host = "127.0.0.1"
-		l, err = net.Listen("tcp", net.JoinHostPort(host, port))
-		return l, host, err
-	}
-	return l, "localhost", err
-}
-
 // Serve answers requests at HOST:PORT by a server whose handler and time limits are set, and calls update each second.
 // The contexts of update and of requests end with Close.
 func Serve(address string, h *http.Server, update func(ctx context.Context)) (*Server, error) {
-	l, host, err := listen(address)
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, err
+	}
+	host = cmp.Or(host, "127.0.0.1")
+	l, err := net.Listen("tcp", net.JoinHostPort(host, port))
 	if err != nil {
 		return nil, err
 	}
