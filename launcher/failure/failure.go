@@ -39,6 +39,17 @@ type HostErrors struct {
 	Silent, Late []string
 }
 
+// OfHosts returns the error of a start that failed on some of its hosts, nil if there are none.
+func OfHosts(hosts int, failed []*HostError) error {
+	switch len(failed) {
+	case 0:
+		return nil
+	case 1:
+		return failed[0]
+	}
+	return &HostErrors{Hosts: hosts, Failed: failed}
+}
+
 func (e *HostErrors) Error() string {
 	if len(e.Failed) == 1 {
 		return e.Failed[0].Error()

@@ -43,14 +43,11 @@ func Hosts(ctx context.Context, d talk.Dialer, names []string, patience time.Dur
 			errs = append(errs, known)
 		}
 	}
-	switch len(errs) {
-	case 0:
-		reachedAt(hosts, answers)
-		return hosts, nil
-	case 1:
-		return nil, errs[0]
+	if err := failure.OfHosts(len(names), errs); err != nil {
+		return nil, err
 	}
-	return nil, &failure.HostErrors{Hosts: len(names), Failed: errs}
+	reachedAt(hosts, answers)
+	return hosts, nil
 }
 
 // reachedAt gives hosts the NIC that a job's data would use.

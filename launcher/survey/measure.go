@@ -82,18 +82,12 @@ func Measure(ctx context.Context, d talk.Dialer, hosts []topology.Host, nics []s
 
 // LackNICs is an error that names all hosts with none of the NICs to measure over, nil if there are none.
 func LackNICs(hosts []topology.Host, nics []string) error {
-	all := &failure.HostErrors{Hosts: len(hosts)}
+	var failed []*failure.HostError
 	for _, host := range topology.WithoutNICs(hosts, nics) {
-		all.Failed = append(all.Failed, &failure.HostError{Host: host, Step: "measure", Err: fmt.Errorf("none of %s is up", strings.Join(nics, ",")),
+		failed = append(failed, &failure.HostError{Host: host, Step: "measure", Err: fmt.Errorf("none of %s is up", strings.Join(nics, ",")),
 			Hint: "--network-interfaces takes names, drivers and networks; gorun topo -H " + host + " shows what it has", Code: failure.ExitUsage})
 	}
-	switch len(all.Failed) {
-	case 0:
-		return nil
-	case 1:
-		return all.Failed[0]
-	}
-	return all
+	return failure.OfHosts(len(hosts), failed)
 }
 
 // reached returns the pairs whose hosts have answered each other, so that Measure does not wait twice for the others.
