@@ -27,24 +27,15 @@ func (e signalError) Is(target error) bool {
 
 // onInterrupt calls stop at the first INT, TERM or HUP, and closes hurry at the second.
 func onInterrupt(stop context.CancelCauseFunc, hurry chan struct{}) (cancel func()) {
-	c := make(chan os.Signal, 2)
-	signal.Notify(c, append(endings(), syscall.SIGINT)...)
-	done := make(chan struct{})
-	go func() {
-		for n := 0; ; n++ {
-			select {
-			case s := <-c:
-				if n == 0 {
-					stop(signalError{s.(syscall.Signal)})
-				} else if n == 1 {
-					close(hurry)
-				}
-			case <-done:
-				return
-			}
+	n := 0
+	return notify(func(s syscall.Signal) {
+		switch n++; n {
+		case 1:
+			stop(signalError{s})
+		case 2:
+			close(hurry)
 		}
-	}()
-	return func() { signal.Stop(c); close(done) }
+	}, append(endings(), syscall.SIGINT)...)
 }
 
 // endings are the signals that end a command, besides Ctrl-C.

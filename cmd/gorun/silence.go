@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"strconv"
+	"sync"
 
 	"github.com/urfave/cli/v2"
 
@@ -29,10 +30,18 @@ func watchMoves(ctx context.Context, o *jobFlags, note func(format string, args 
 	if !o.given(&o.moves) {
 		return nil, func() {}
 	}
-	return watching(ctx, func(ctx context.Context, deliver func(launcher.Move)) {
-		command := discover.Moves{Command: o.moves, Env: os.Environ()}
-		command.Watch(ctx, func(m discover.Move) { deliver(launcher.Move(m)) }, note)
+	ctx, cancel := context.WithCancel(ctx)
+	moves := make(chan launcher.Move)
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		discover.Moves{Command: o.moves, Env: os.Environ()}.Watch(ctx, func(m discover.Move) {
+			select {
+			case moves <- launcher.Move(m):
+			case <-ctx.Done():
+			}
+		}, note)
 	})
+	return moves, func() { cancel(); watching.Wait() }
 }
 
 // timeScale is the variable in which tests set Timing.Scaled's factor for a whole job, its daemons included.
