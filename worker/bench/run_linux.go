@@ -242,77 +242,71 @@ func (b *runner) sheetInts() []int64 {
 }
 
 // check runs the operation once on known data and counts the wrong elements.
-func (b *runner) check(ops []*rank.Operation, count int) (int64, error) {
-	op := ops[0]
-	if op.Kind == collective.Barrier {
-		return 0, b.do(ops, nil)
-	}
-	ranks, self := b.session.Welcome.Size, b.session.Welcome.Rank
+func (b *runner) check(ops []*rank.Operation, count int) (bad int64, err error) {
 	data := b.data.Bytes[:count*b.cfg.Type.Size()]
-	share := count / ranks // of a tensor that is dealt out
-	// want compares a piece of a result to what rank has from an element on, or to what all have together.
-	want := func(got []byte, rank, from int) int64 {
-		return wrong(b.cfg.Type, got, b.cfg.pattern(func(i int) float64 { return b.cfg.value(rank, from+i) }), 1, 0)
-	}
-	sum := func(got []byte, from int) int64 {
-		return wrong(b.cfg.Type, got, b.cfg.pattern(func(i int) float64 { return b.cfg.expect(ranks, from+i) }), ranks,
-			b.cfg.slack(ranks))
-	}
-	// each compares a result that is made of equal pieces, one of each rank.
-	each := func(result []byte, piece, from int) (bad int64) {
-		n := piece * b.cfg.Type.Size()
-		if len(result) != ranks*n {
-			return int64(ranks * piece)
-		}
-		for rank := range ranks {
-			bad += want(result[rank*n:][:n], rank, from)
-		}
-		return bad
-	}
-	fill(data, b.cfg.pattern(func(i int) float64 { return b.cfg.value(self, i) }))
-	var bad int64
-	err := b.do(ops, func(result []byte) {
-		switch op.Kind {
-		case collective.Allgather:
-			bad = each(result, count, 0)
-		case collective.Gather:
-			if self == op.Root {
-				bad = each(result, count, 0)
-			}
-		case collective.Alltoall:
-			bad = each(result, share, self*share)
-		case collective.Scatter, collective.ReduceScatter, collective.Reduce:
-			bad = int64(b.due(op.Kind, count)) - int64(len(result)/b.cfg.Type.Size())
-			switch {
-			case bad != 0:
-				bad = max(bad, -bad)
-			case op.Kind == collective.Scatter:
-				bad = want(result, op.Root, self*share)
-			case op.Kind == collective.ReduceScatter:
-				bad = sum(result, self*share)
-			default:
-				bad = sum(result, 0)
-			}
-		}
-	})
-	switch op.Kind {
-	case collective.Allreduce:
-		bad = sum(data, 0)
-	case collective.Broadcast:
-		bad = want(data, op.Root, 0)
+	fill(data, b.cfg.pattern(func(i int) float64 { return b.cfg.value(b.session.Welcome.Rank, i) }))
+	switch b.cfg.Kind {
+	case collective.Barrier:
+		return 0, b.do(ops, nil)
+	case collective.Allreduce, collective.Broadcast: // in place
+		err = b.do(ops, nil)
+		return b.wrong(data, count), err
 	case collective.Send:
-		bad = want(b.data.Bytes[len(data):2*len(data)], ops[1].Root, 0)
+		err = b.do(ops, nil)
+		return b.wrong(b.data.Bytes[len(data):2*len(data)], count), err
 	}
+	err = b.do(ops, func(result []byte) { bad = b.wrong(result, count) })
 	return bad, err
 }
 
-// due is how many elements the result of this rank must have.
-func (b *runner) due(kind collective.Kind, count int) int {
-	switch {
-	case kind != collective.Reduce:
-		return count / b.session.Welcome.Size
-	case b.session.Welcome.Rank == 0:
-		return count
+// wrong counts the elements of this rank's result that are wrong, missing or too many.
+func (b *runner) wrong(result []byte, count int) (bad int64) {
+	ranks, size := b.session.Welcome.Size, b.cfg.Type.Size()
+	for _, p := range b.due(count) {
+		got := result[:min(p.count*size, len(result))]
+		result = result[len(got):]
+		bad += int64(p.count - len(got)/size)
+		if p.rank < 0 {
+			bad += wrong(b.cfg.Type, got, b.cfg.pattern(func(i int) float64 { return b.cfg.expect(ranks, p.from+i) }), ranks, b.cfg.slack(ranks))
+		} else {
+			bad += wrong(b.cfg.Type, got, b.cfg.pattern(func(i int) float64 { return b.cfg.value(p.rank, p.from+i) }), 1, 0)
+		}
 	}
-	return 0
+	return bad + int64(len(result)/size)
+}
+
+// part is a part of a result: so many elements of what a rank has, or of what all have together if it is negative.
+type part struct{ rank, from, count int }
+
+// due returns the parts that the result of this rank must have. The root is rank 0.
+func (b *runner) due(count int) (parts []part) {
+	ranks, self := b.session.Welcome.Size, b.session.Welcome.Rank
+	share := count / ranks // of a tensor that is dealt out
+	switch b.cfg.Kind {
+	case collective.Allreduce:
+		return []part{{-1, 0, count}}
+	case collective.ReduceScatter:
+		return []part{{-1, self * share, share}}
+	case collective.Broadcast:
+		return []part{{0, 0, count}}
+	case collective.Scatter:
+		return []part{{0, self * share, share}}
+	case collective.Send:
+		return []part{{(self + ranks - 1) % ranks, 0, count}}
+	case collective.Alltoall:
+		for rank := range ranks {
+			parts = append(parts, part{rank, self * share, share})
+		}
+	case collective.Reduce:
+		if self == 0 {
+			return []part{{-1, 0, count}}
+		}
+	case collective.Allgather, collective.Gather:
+		for rank := range ranks {
+			if self == 0 || b.cfg.Kind == collective.Allgather {
+				parts = append(parts, part{rank, 0, count})
+			}
+		}
+	}
+	return parts
 }
