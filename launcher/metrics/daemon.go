@@ -81,11 +81,9 @@ func (c *daemonCollector) Describe(chan<- *prometheus.Desc) {}
 // Collect implements prometheus.Collector.
 func (c *daemonCollector) Collect(ch chan<- prometheus.Metric) {
 	s := c.daemon.Stats()
-	emit := func(d *prometheus.Desc, kind prometheus.ValueType, v float64, labels ...string) {
-		ch <- prometheus.MustNewConstMetric(d, kind, v, labels...)
-	}
+	gauge, counter := to(ch, prometheus.GaugeValue), to(ch, prometheus.CounterValue)
 	own := func(d *prometheus.Desc, v float64, labels ...string) {
-		emit(d, prometheus.GaugeValue, v, append([]string{c.daemon.Name}, labels...)...)
+		gauge(d, v, append([]string{c.daemon.Name}, labels...)...)
 	}
 	own(daemonInfo, 1, c.daemon.Version)
 	own(daemonStart, float64(s.Started.UnixMilli())/1e3)
@@ -96,18 +94,18 @@ func (c *daemonCollector) Collect(ch chan<- prometheus.Metric) {
 	own(daemonHosts, float64(len(s.Members)))
 	own(daemonHolds, one(s.Holds))
 	for r, n := range s.Requests {
-		emit(daemonRequests, prometheus.CounterValue, float64(n), c.daemon.Name, r.What, r.Result)
+		counter(daemonRequests, float64(n), c.daemon.Name, r.What, r.Result)
 	}
-	emit(daemonRefused, prometheus.CounterValue, float64(s.Refused), c.daemon.Name)
+	counter(daemonRefused, float64(s.Refused), c.daemon.Name)
 	if s.Holds {
 		for _, m := range s.Members {
-			emit(hostSlots, prometheus.GaugeValue, float64(m.Slots), m.Host)
-			emit(hostUsed, prometheus.GaugeValue, float64(m.Used), m.Host)
-			emit(hostDraining, prometheus.GaugeValue, one(m.Draining), m.Host)
+			gauge(hostSlots, float64(m.Slots), m.Host)
+			gauge(hostUsed, float64(m.Used), m.Host)
+			gauge(hostDraining, one(m.Draining), m.Host)
 		}
-		emit(running, prometheus.GaugeValue, float64(s.Running))
-		emit(waiting, prometheus.GaugeValue, float64(s.Waiting))
-		emit(longest, prometheus.GaugeValue, s.Longest.Seconds())
+		gauge(running, float64(s.Running))
+		gauge(waiting, float64(s.Waiting))
+		gauge(longest, s.Longest.Seconds())
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -17,7 +17,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
-	dto "github.com/prometheus/client_model/go"
 
 	"gorun/launcher/httpserve"
 	"gorun/launcher/jobs"
@@ -117,101 +116,96 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	state, counted := c.state, c.counted
 	c.mu.Unlock()
 	record := state.Record
-	job := label("job", strconv.Itoa(record.ID))
-	gauge := func(d *prometheus.Desc, v float64, labels ...*dto.LabelPair) {
-		ch <- &sample{d, prometheus.GaugeValue, v, labels}
-	}
-	counter := func(d *prometheus.Desc, v float64, labels ...*dto.LabelPair) {
-		ch <- &sample{d, prometheus.CounterValue, v, labels}
-	}
-	gauge(info, 1, job, label("program", jobs.Clean(record.Program)), label("version", c.version))
+	job := strconv.Itoa(record.ID)
+	gauge, counter := to(ch, prometheus.GaugeValue), to(ch, prometheus.CounterValue)
+	gauge(info, 1, job, jobs.Clean(record.Program), c.version)
 	gauge(started, float64(record.Started.UnixMilli())/1e3, job)
 	gauge(world, float64(record.Ranks), job)
 	gauge(epoch, float64(state.Epoch()), job)
 	for _, event := range []string{"stall", "move"} {
-		counter(events, float64(state.Counted[event]), label("event", event), job)
+		counter(events, float64(state.Counted[event]), job, event)
 	}
 	collectRanks(state.Ranks, counted, job, gauge, counter)
 	collectHosts(state.Hosts, record.Silent, job, gauge, counter)
 }
 
-// emit sends one sample, whose labels are sorted by name.
-type emit func(d *prometheus.Desc, v float64, labels ...*dto.LabelPair)
+// emit sends one sample.
+type emit func(d *prometheus.Desc, v float64, labels ...string)
 
-func collectRanks(ranks []jobs.RankStatus, counted map[process]counts, job *dto.LabelPair, gauge, counter emit) {
-	activities := []*dto.LabelPair{label("activity", "computing"), label("activity", "data"), label("activity", "communication"),
-		label("activity", "others")}
+func to(ch chan<- prometheus.Metric, kind prometheus.ValueType) emit {
+	return func(d *prometheus.Desc, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, kind, v, labels...)
+	}
+}
+
+func collectRanks(ranks []jobs.RankStatus, counted map[process]counts, job string, gauge, counter emit) {
 	for _, r := range ranks {
-		host, rank := label("host", r.Host), label("rank", strconv.Itoa(r.Rank))
-		gauge(up, one(r.PID != 0 && !r.Ended()), host, job, rank)
-		counter(cpu, float64(r.CPUMS)/1e3, host, job, rank)
-		gauge(memory, float64(r.RSS), host, job, rank)
-		gauge(processes, float64(r.Processes), host, job, rank)
-		gauge(arena, float64(r.Arena), host, job, rank)
+		host, rank := r.Host, strconv.Itoa(r.Rank)
+		gauge(up, one(r.PID != 0 && !r.Ended()), job, host, rank)
+		counter(cpu, float64(r.CPUMS)/1e3, job, host, rank)
+		gauge(memory, float64(r.RSS), job, host, rank)
+		gauge(processes, float64(r.Processes), job, host, rank)
+		gauge(arena, float64(r.Arena), job, host, rank)
 		n, ok := counted[process{r.Host, r.Rank, r.PID}]
 		if !ok {
 			continue
 		}
-		counter(steps, float64(n.steps), host, job, rank)
-		gauge(step, float64(r.Split.Step)/1e6, host, job, rank)
-		counter(hidden, float64(n.hidden)/1e6, host, job, rank)
-		counter(operations, float64(n.operations), host, job, rank)
-		for i, us := range []int64{n.computing, n.data, n.communication, n.others} {
-			counter(spent, float64(us)/1e6, activities[i], host, job, rank)
-		}
+		counter(steps, float64(n.steps), job, host, rank)
+		gauge(step, float64(r.Split.Step)/1e6, job, host, rank)
+		counter(hidden, float64(n.hidden)/1e6, job, host, rank)
+		counter(operations, float64(n.operations), job, host, rank)
+		counter(spent, float64(n.computing)/1e6, job, host, rank, "computing")
+		counter(spent, float64(n.data)/1e6, job, host, rank, "data")
+		counter(spent, float64(n.communication)/1e6, job, host, rank, "communication")
+		counter(spent, float64(n.others)/1e6, job, host, rank, "others")
 	}
 }
 
-func collectHosts(hosts []jobs.HostStatus, silence map[string]time.Time, job *dto.LabelPair, gauge, counter emit) {
+func collectHosts(hosts []jobs.HostStatus, silence map[string]time.Time, job string, gauge, counter emit) {
 	for _, h := range hosts {
-		host := label("host", h.Name)
-		counter(sent, float64(h.SentBytes), host, job)
-		counter(overRDMA, float64(h.RDMABytes), host, job)
-		counter(failures, float64(h.RDMAFailures), host, job)
-		counter(resent, float64(h.ResentBytes), host, job)
-		counter(segments, float64(h.ResentSegments), host, job)
-		counter(renewed, float64(h.Renewed), host, job)
-		counter(busy, float64(h.BusyUS)/1e6, host, job)
-		counter(damaged, float64(h.Damaged), host, job)
+		host := h.Name
+		counter(sent, float64(h.SentBytes), job, host)
+		counter(overRDMA, float64(h.RDMABytes), job, host)
+		counter(failures, float64(h.RDMAFailures), job, host)
+		counter(resent, float64(h.ResentBytes), job, host)
+		counter(segments, float64(h.ResentSegments), job, host)
+		counter(renewed, float64(h.Renewed), job, host)
+		counter(busy, float64(h.BusyUS)/1e6, job, host)
+		counter(damaged, float64(h.Damaged), job, host)
 		quiet := 0.0
 		if since, ok := silence[h.Name]; ok {
 			quiet = time.Since(since).Seconds()
 		}
-		gauge(silent, quiet, host, job)
-		gauge(open, float64(h.Open), host, job)
-		gauge(results, float64(h.Results), host, job)
+		gauge(silent, quiet, job, host)
+		gauge(open, float64(h.Open), job, host)
+		gauge(results, float64(h.Results), job, host)
 		collectLinks(h.Each, host, job, gauge, counter)
 		collectOperations(h.Operations, host, job, counter)
 	}
 }
 
 // collectLinks sends what the links of a host have carried.
-func collectLinks(links []jobs.LinkStatus, host, job *dto.LabelPair, gauge, counter emit) {
+func collectLinks(links []jobs.LinkStatus, host, job string, gauge, counter emit) {
 	for _, l := range links {
-		to := label("to", l.To)
-		counter(linkSent, float64(l.SentBytes-min(l.RDMABytes, l.SentBytes)), host, job, to, overTCP)
+		counter(linkSent, float64(l.SentBytes-min(l.RDMABytes, l.SentBytes)), job, host, l.To, "tcp")
 		if l.RDMABytes > 0 {
-			counter(linkSent, float64(l.RDMABytes), host, job, to, byRDMA)
+			counter(linkSent, float64(l.RDMABytes), job, host, l.To, "rdma")
 		}
-		counter(linkSegments, float64(l.ResentSegments), host, job, to)
-		counter(linkBusy, float64(l.BusyUS)/1e6, host, job, to)
-		gauge(linkQueued, float64(l.Queued), host, job, to)
+		counter(linkSegments, float64(l.ResentSegments), job, host, l.To)
+		counter(linkBusy, float64(l.BusyUS)/1e6, job, host, l.To)
+		gauge(linkQueued, float64(l.Queued), job, host, l.To)
 	}
 }
 
-// The values of label transport.
-var overTCP, byRDMA = label("transport", "tcp"), label("transport", "rdma")
-
 // collectOperations sends what the operations of a host have done.
-func collectOperations(all []wire.OperationUsage, host, job *dto.LabelPair, counter emit) {
+func collectOperations(all []wire.OperationUsage, host, job string, counter emit) {
 	bad := uint64(0)
 	for _, o := range all {
 		bad += o.Failed
-		kind := label("kind", o.Kind)
-		counter(ended, float64(o.Ended), host, job, kind)
-		counter(volume, float64(o.Bytes), host, job, kind)
-		counter(waited, float64(o.Waiting)/1e6, host, job, kind)
-		counter(ran, float64(o.Running)/1e6, host, job, kind)
+		counter(ended, float64(o.Ended), job, host, o.Kind)
+		counter(volume, float64(o.Bytes), job, host, o.Kind)
+		counter(waited, float64(o.Waiting)/1e6, job, host, o.Kind)
+		counter(ran, float64(o.Running)/1e6, job, host, o.Kind)
 	}
-	counter(failed, float64(bad), host, job)
+	counter(failed, float64(bad), job, host)
 }
