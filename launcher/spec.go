@@ -1,6 +1,7 @@
 package launcher
 
 import (
+	"fmt"
 	"io"
 	"time"
 
@@ -152,6 +153,21 @@ const (
 type Progress struct {
 	Hosts, Reached, Ready, Started, Ranks int
 	Waits                                 string // the hosts that keep a start waiting which takes a while; "" if none do
+}
+
+// String returns the text of the status line, "" when there is nothing left to wait for.
+func (s Progress) String() string {
+	waits := ""
+	if s.Waits != "" {
+		waits = ", waiting for " + s.Waits
+	}
+	switch {
+	case s.Ready < s.Hosts:
+		return fmt.Sprintf("gorun: %d/%d hosts reached, %d/%d daemons ready%s", s.Reached, s.Hosts, s.Ready, s.Hosts, waits)
+	case s.Started < s.Ranks:
+		return fmt.Sprintf("gorun: %d/%d daemons ready, %d/%d ranks started%s", s.Ready, s.Hosts, s.Started, s.Ranks, waits)
+	}
+	return ""
 }
 
 // Move is a move of a host as reported by others, such as vCenter, or the order to leave it.

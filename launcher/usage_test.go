@@ -26,3 +26,21 @@ func TestLinksTo(t *testing.T) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 }
+
+// TestProgress: the status line of a start.
+func TestProgress(t *testing.T) {
+	for _, tt := range []struct {
+		at   Progress
+		want string
+	}{
+		{Progress{Hosts: 4, Reached: 3, Ready: 2, Ranks: 8}, "gorun: 3/4 hosts reached, 2/4 daemons ready"},
+		{Progress{Hosts: 4, Reached: 4, Ready: 4, Started: 1, Ranks: 8}, "gorun: 4/4 daemons ready, 1/8 ranks started"},
+		{Progress{Hosts: 4, Reached: 3, Ready: 3, Ranks: 8, Waits: "host2"}, "gorun: 3/4 hosts reached, 3/4 daemons ready, waiting for host2"},
+		{Progress{Hosts: 4, Reached: 4, Ready: 4, Started: 7, Ranks: 8, Waits: "host2"}, "gorun: 4/4 daemons ready, 7/8 ranks started, waiting for host2"},
+		{Progress{Hosts: 4, Reached: 4, Ready: 4, Started: 8, Ranks: 8}, ""},
+	} {
+		if got := tt.at.String(); got != tt.want {
+			t.Errorf("%+v: %q", tt.at, got)
+		}
+	}
+}

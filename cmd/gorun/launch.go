@@ -373,7 +373,7 @@ func (p jobPlan) see(ctx context.Context, hurry <-chan struct{}, spec *launcher.
 // showOn connects a job's output, notes, progress and events with mux.
 func showOn(mux *output.Mux, spec *launcher.Spec) {
 	spec.Output, spec.Note = mux, mux.Note
-	spec.Progress = func(p launcher.Progress) { mux.Status(output.Start(p).String()) }
+	spec.Progress = func(p launcher.Progress) { mux.Status(p.String()) }
 	spec.Watch, spec.WatchHosts = watchRanks(mux), watchHosts(mux)
 }
 

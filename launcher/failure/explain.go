@@ -30,9 +30,9 @@ func (e *HostErrors) ExitCode() int { return e.Failed[0].ExitCode() }
 
 // Details returns a table of the hosts, if several failed, and which others are missing.
 func (e *HostErrors) Details() []string {
-	var rows []output.HostFailure
+	var rows [][3]string
 	for _, one := range e.Failed {
-		rows = append(rows, output.HostFailure{Host: one.Host, Step: one.Stage(), Reason: one.Err.Error()})
+		rows = append(rows, [3]string{one.Host, one.Stage(), one.Err.Error()})
 	}
 	var lines []string
 	if len(rows) > 1 {

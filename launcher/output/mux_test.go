@@ -424,21 +424,6 @@ func TestStatus(t *testing.T) {
 	if plain.String() != "" {
 		t.Errorf("a status where none was wanted: %q", plain.String())
 	}
-
-	for _, tt := range []struct {
-		start output.Start
-		want  string
-	}{
-		{output.Start{Hosts: 4, Reached: 3, Ready: 2, Ranks: 8}, "gorun: 3/4 hosts reached, 2/4 daemons ready"},
-		{output.Start{Hosts: 4, Reached: 4, Ready: 4, Started: 1, Ranks: 8}, "gorun: 4/4 daemons ready, 1/8 ranks started"},
-		{output.Start{Hosts: 4, Reached: 3, Ready: 3, Ranks: 8, Waits: "host2"}, "gorun: 3/4 hosts reached, 3/4 daemons ready, waiting for host2"},
-		{output.Start{Hosts: 4, Reached: 4, Ready: 4, Started: 7, Ranks: 8, Waits: "host2"}, "gorun: 4/4 daemons ready, 7/8 ranks started, waiting for host2"},
-		{output.Start{Hosts: 4, Reached: 4, Ready: 4, Started: 8, Ranks: 8}, ""},
-	} {
-		if got := tt.start.String(); got != tt.want {
-			t.Errorf("%+v: %q", tt.start, got)
-		}
-	}
 }
 
 // TestStatusGoes: an end without output takes the status line away too.
@@ -587,7 +572,7 @@ func TestReport(t *testing.T) {
 	r := output.Report{W: &b}
 	r.Errorf("%s: %v", "host1", errors.New("first line\nsecond\x1b]0;title\x07 \x1b[31mred\x1b[0m\r"))
 	r.Hintf("try again")
-	r.Lines(output.HostTable([]output.HostFailure{{"h1", "connect", "connection refused"}, {"höst22", "login", "key refused\n"}}))
+	r.Lines(output.HostTable([][3]string{{"h1", "connect", "connection refused"}, {"höst22", "login", "key refused\n"}}))
 	r.Lines(output.TailLines(3, []string{"Traceback:", "  \tin main", "\x1b[1mbold\x1b[m \xff"}))
 	r.Lines(output.TailLines(4, nil))
 	want := `gorun: error: host1: first line second red

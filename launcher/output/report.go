@@ -3,7 +3,8 @@ package output
 import (
 	"fmt"
 	"io"
-	"unicode/utf8"
+	"strings"
+	"text/tabwriter"
 )
 
 // Report prints errors: where and what in one line, the next step in another.
@@ -44,23 +45,13 @@ func TailLines(rank int, lines []string) (out []string) {
 	return out
 }
 
-// HostFailure is a row of the table of hosts that failed.
-type HostFailure struct{ Host, Step, Reason string }
-
-// HostTable returns the lines of a table of hosts, the step at which each failed, and why.
-func HostTable(rows []HostFailure) (lines []string) {
-	table := [][3]string{{"HOST", "STEP", "REASON"}}
-	for _, row := range rows {
-		table = append(table, [3]string{Printable(row.Host), Printable(row.Step), Printable(row.Reason)})
+// HostTable returns the lines of a table whose rows have a host, the step at which it failed, and why.
+func HostTable(rows [][3]string) []string {
+	var b strings.Builder
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	for _, row := range append([][3]string{{"HOST", "STEP", "REASON"}}, rows...) {
+		fmt.Fprintf(w, "    %s\t%s\t%s\n", Printable(row[0]), Printable(row[1]), Printable(row[2]))
 	}
-	var width [2]int
-	for _, row := range table {
-		for i := range width {
-			width[i] = max(width[i], utf8.RuneCountInString(row[i]))
-		}
-	}
-	for _, row := range table {
-		lines = append(lines, fmt.Sprintf("    %-*s  %-*s  %s", width[0], row[0], width[1], row[1], row[2]))
-	}
-	return lines
+	w.Flush()
+	return strings.Split(strings.TrimSuffix(b.String(), "\n"), "\n")
 }
