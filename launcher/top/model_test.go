@@ -184,18 +184,6 @@ func TestChoice(t *testing.T) {
 	}
 }
 
-func TestLeaves(t *testing.T) {
-	for keys, want := range map[string]bool{"q": true, "ctrl+c": true, "/ ctrl+c": true, "/ q": false, "? q": true, "? x": false, "x": false} {
-		m, leaves := looked(2, 2, 80, 24), false
-		for _, key := range strings.Fields(keys) {
-			m, leaves = m.Press(key, key)
-		}
-		if leaves != want {
-			t.Errorf("%s leaves: %v", keys, leaves)
-		}
-	}
-}
-
 // TestScroll: the choice is on the screen, wherever it goes, and when hosts leave.
 func TestScroll(t *testing.T) {
 	m := press(t, looked(20, 4, 80, 24), "end")

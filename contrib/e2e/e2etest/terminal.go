@@ -59,6 +59,9 @@ func NewTerminal(t *testing.T) *Terminal {
 	return term
 }
 
+// Device is the programs' side of the terminal.
+func (term *Terminal) Device() *os.File { return term.other }
+
 // Run makes the terminal the command's controlling terminal, as in a shell's window.
 func (term *Terminal) Run(cmd *exec.Cmd) {
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = term.other, term.other, term.other
