@@ -426,19 +426,6 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-// TestStatusGoes: an end without output takes the status line away too.
-func TestStatusGoes(t *testing.T) {
-	var stderr terminal
-	m, err := output.New(output.Config{Ranks: 1, Stdout: io.Discard, Stderr: &stderr, Status: true})
-	must.Do(t, err)
-	m.Status("one")
-	must.Soon(t, "status", func() bool { return stderr.String() == "one" })
-	finish(t, m)
-	if stderr.String() != "one\r\x1b[K" {
-		t.Errorf("%q", stderr.String())
-	}
-}
-
 // blocked is a terminal that takes nothing until it is released.
 type blocked struct{ release chan struct{} }
 
@@ -478,27 +465,6 @@ func TestSlowTerminal(t *testing.T) {
 	}
 	<-ended
 	close(tty.release)
-}
-
-// TestManyWriters: a slow reader of many hosts' output gets all of it.
-func TestManyWriters(t *testing.T) {
-	var b bytes.Buffer
-	tty := gated{make(chan struct{}), &b}
-	m := tty.mux(t)
-	var writers sync.WaitGroup
-	for range 40 {
-		writers.Go(func() {
-			for range 2 {
-				m.Write(0, wire.Stderr, mebibyte)
-			}
-		})
-	}
-	time.AfterFunc(50*time.Millisecond, func() { close(tty.release) })
-	writers.Wait()
-	must.Do(t, m.Finish(t.Context()))
-	if n := bytes.Count(b.Bytes(), []byte("\n")); n != 80 {
-		t.Errorf("%d of 80 lines arrived", n)
-	}
 }
 
 // TestHurry: a job that ends hears its daemons although nobody reads. What waits has a bound, and what is lost is told.
@@ -546,26 +512,6 @@ func (g gated) mux(t *testing.T) *output.Mux {
 
 // mebibyte is a long line.
 var mebibyte = append(bytes.Repeat([]byte("x"), 1<<20-1), '\n')
-
-type broken struct{}
-
-func (broken) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
-
-// TestBrokenTerminal: files get their output even if no one looks at the screen.
-func TestBrokenTerminal(t *testing.T) {
-	dir := t.TempDir()
-	m, err := output.New(output.Config{Ranks: 1, Stdout: broken{}, Stderr: io.Discard, Dir: dir})
-	must.Do(t, err)
-	for range 3 {
-		m.Write(0, wire.Stdout, []byte("line\n"))
-	}
-	if err := m.Finish(context.Background()); !errors.Is(err, io.ErrClosedPipe) {
-		t.Errorf("Finish: %v", err)
-	}
-	if b, _ := os.ReadFile(filepath.Join(dir, "rank.0", "stdout")); string(b) != "line\nline\nline\n" {
-		t.Errorf("file: %q", b)
-	}
-}
 
 func TestReport(t *testing.T) {
 	var b strings.Builder

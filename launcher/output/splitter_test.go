@@ -1,12 +1,9 @@
 package output_test
 
 import (
-	"bytes"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
-	"unicode/utf8"
 
 	"gorun/launcher/output"
 )
@@ -63,58 +60,6 @@ func TestSplitter(t *testing.T) {
 				t.Errorf("byte by byte: lines %q, want %q", got, tt.want)
 			}
 		})
-	}
-}
-
-// reference splits a whole text the obvious way.
-func reference(limit int, in string) []string {
-	var lines []string
-	add := func(text, end string) {
-		for len(text) > limit {
-			n := limit
-			for n > limit-utf8.UTFMax && !utf8.ValidString(text[:n]) && utf8.ValidString(text) {
-				n--
-			}
-			lines = append(lines, text[:n]+"…")
-			text = text[n:]
-		}
-		lines = append(lines, text+end)
-	}
-	in = strings.ReplaceAll(in, "\r\n", "\n")
-	for in != "" {
-		i := strings.IndexAny(in, "\r\n")
-		if i < 0 {
-			add(in, "∎")
-			break
-		}
-		add(in[:i], map[byte]string{'\n': "⏎", '\r': "←"}[in[i]])
-		in = in[i+1:]
-	}
-	return lines
-}
-
-// TestSplitterChunks: however a text is cut up, the lines are those of the reference.
-func TestSplitterChunks(t *testing.T) {
-	alphabet := []string{"\n", "\r", "\r\n", "a", "b", "ä", "€", "\U0001F600"}
-	for seed := range uint64(3000) {
-		rng := rand.New(rand.NewPCG(seed, 1))
-		var text []byte
-		for range rng.IntN(60) {
-			text = append(text, alphabet[rng.IntN(len(alphabet))]...)
-		}
-		limit := 4 + rng.IntN(12)
-		var pieces [][]byte
-		for rest := text; len(rest) > 0; {
-			n := 1 + rng.IntN(len(rest))
-			if rng.IntN(2) == 0 {
-				n = 1 + rng.IntN(min(len(rest), 3))
-			}
-			pieces, rest = append(pieces, bytes.Clone(rest[:n])), rest[n:]
-		}
-		want := reference(limit, string(text))
-		if got := split(limit, pieces...); !slices.Equal(got, want) {
-			t.Fatalf("seed %d: limit %d, pieces %q:\n got %q\nwant %q", seed, limit, pieces, got, want)
-		}
 	}
 }
 
