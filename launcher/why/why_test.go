@@ -212,17 +212,6 @@ func TestNumbers(t *testing.T) {
 	}
 }
 
-func TestMerge(t *testing.T) {
-	other := strings.ReplaceAll(stack, "batches", "backward")
-	merged := why.Merge([]why.Finding{{Rank: 0, Stack: other}, {Rank: 1, Stack: stack}, {Rank: 2}, {Rank: 3, Stack: strings.ReplaceAll(stack, "0x00007f02", "0x00007f99")}})
-	if len(merged) != 2 || topology.Ranges(merged[0].Ranks) != "1,3" || topology.Ranges(merged[1].Ranks) != "0" {
-		t.Fatalf("%+v", merged)
-	}
-	if got := merged[0].Frames[1].String(); got != "batches (/home/ann/train.py:12)" {
-		t.Error(got)
-	}
-}
-
 // TestMergeKernel: the kernel's stack stands in for one of Python, and above it where the kernel keeps the rank.
 // TestMergeNative: functions of C stand below the kernel's and above the script's, which take the place of the
 // interpreter's.
