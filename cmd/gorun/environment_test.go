@@ -98,29 +98,6 @@ func TestOwnVariables(t *testing.T) {
 	}
 }
 
-// TestVariablesOfKnobs: a variable that takes another value than its flag has a meaning of its own.
-func TestVariablesOfKnobs(t *testing.T) {
-	page := environmentPage()
-	for _, k := range knobs {
-		if k.env == "" {
-			continue
-		}
-		other := k.inverse || k.kind == megabytes
-		if other != (k.means != "") {
-			t.Errorf("%s: another value than --%s: %v; meaning of its own: %q", k.env, k.names[0], other, k.means)
-		}
-		if k.inverse && !strings.HasPrefix(k.means, "1 ") {
-			t.Errorf("%s: %q does not say what 1 does", k.env, k.means)
-		}
-		if k.kind == megabytes && (!strings.Contains(k.means, "bytes") || k.variable("1") != k.env+"=1048576") {
-			t.Errorf("%s: %q; 1 is exported as %s", k.env, k.means, k.variable("1"))
-		}
-		if !strings.Contains(page, "| `"+k.env+"` | --"+k.names[0]+": "+escaped(k.meaning())) {
-			t.Errorf("%s does not have its meaning on the page", k.env)
-		}
-	}
-}
-
 // eachDir visits a directory and those below it that have source files.
 func eachDir(t *testing.T, root string, visit func(dir string)) {
 	t.Helper()

@@ -1,47 +1,8 @@
 package main
 
 import (
-	"strings"
 	"testing"
 )
-
-func TestPairs(t *testing.T) {
-	if err := new(pairs).Set("btl"); err == nil || err.Error() != "takes a name and a value" {
-		t.Errorf("one word: %v", err)
-	}
-}
-
-func TestVariables(t *testing.T) {
-	environ := []string{"NCCL_DEBUG=INFO", "NCCL_ALGO=Ring", "SLURM_JOB_ID=7", "EMPTY="}
-	for _, tt := range []struct {
-		flags, want string
-		notes       int
-	}{
-		{"-x A=1 -x B=2,3", "A=1 B=2,3", 0},
-		{"-x NCCL_*", "NCCL_DEBUG=INFO NCCL_ALGO=Ring", 0},
-		{"-x SLURM_JOB_ID -x EMPTY", "SLURM_JOB_ID=7 EMPTY=", 0},
-		{"-x NOT_THERE", "", 1},
-		{"-genv A 1 -env B x=y", "A=1 B=x=y", 0},
-		{"-env B 1 -genv B 2", "B=2 B=1", 0}, // the last one counts
-		{"-genvlist NCCL_DEBUG,EMPTY", "NCCL_DEBUG=INFO EMPTY=", 0},
-		{"-envlist NCCL_DEBUG,NOT_THERE -genvlist EMPTY", "EMPTY= NCCL_DEBUG=INFO", 1},
-	} {
-		err := parse(t, append(append([]string{"gorun"}, strings.Fields(tt.flags)...), "true"), func(o *jobFlags) {
-			common, more, err := hydraVariables(o.genvList, o.genv, environ)
-			if err != nil {
-				t.Errorf("%s: %v", tt.flags, err)
-			}
-			env, notes, err := readVariables(o, environ)
-			env, notes = append(common, env...), append(more, notes...)
-			if got := strings.Join(env, " "); err != nil || got != tt.want || len(notes) != tt.notes {
-				t.Errorf("%s: %v, %q, notes %q; want %q", tt.flags, err, got, notes, tt.want)
-			}
-		})
-		if err != nil {
-			t.Errorf("%s: %v", tt.flags, err)
-		}
-	}
-}
 
 // FuzzRanks: a list names ranks that exist, or is refused.
 func FuzzRanks(f *testing.F) {
