@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
 	"sync"
@@ -81,13 +82,10 @@ func (r *recorder) keep(recording *why.Recording) {
 
 // replace replaces the file at once, so that readers find a whole recording.
 func replace(place string, recording *why.Recording) error {
-	f, err := os.OpenFile(place+".new", os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	err = recording.Write(f)
-	if closed := f.Close(); err == nil {
-		err = closed
+	var text bytes.Buffer
+	err := recording.Write(&text)
+	if err == nil {
+		err = os.WriteFile(place+".new", text.Bytes(), 0o600)
 	}
 	if err == nil {
 		err = os.Rename(place+".new", place)

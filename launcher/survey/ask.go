@@ -12,7 +12,6 @@ import (
 	"io"
 	"net/netip"
 	"slices"
-	"strings"
 	"time"
 
 	"gorun/launcher/failure"
@@ -75,17 +74,6 @@ func toward(answers []Answer) {
 // mostFacts bounds a host's description of itself, in bytes.
 const mostFacts = 4 << 20
 
-// reason selects from the standard error of a gorun why it failed.
-func reason(said string) string {
-	var line string
-	for line = range strings.Lines(strings.TrimSpace(said)) {
-		if text, ok := strings.CutPrefix(line, "gorun: error: "); ok {
-			return strings.TrimSpace(text)
-		}
-	}
-	return line
-}
-
 // converse parses the output of a host.
 func converse(ctx context.Context, d talk.Dialer, host string, parse func(text []byte) error) (a Answer) {
 	daemon, err := d.Dial(ctx, host)
@@ -108,7 +96,7 @@ func converse(ctx context.Context, d talk.Dialer, host string, parse func(text [
 		return a
 	}
 	if a.Err = cmp.Or(err, parse(text)); a.Err != nil && (said != "" || ended != nil) {
-		a.Err = errors.New(cmp.Or(reason(said), fmt.Sprint(ended)))
+		a.Err = errors.New(cmp.Or(failure.LastLine(said), fmt.Sprint(ended)))
 	}
 	return a
 }

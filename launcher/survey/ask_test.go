@@ -66,7 +66,7 @@ func TestAskAll(t *testing.T) {
 		{[]string{"a", "garbage"}, "garbage: probe: parse topology: invalid character"},
 		{[]string{"endless"}, fmt.Sprintf("endless: probe: it answered with more than %d bytes", mostFacts)},
 		{[]string{"failing", "a"}, "failing: probe: probe machine: no sys"},
-		{[]string{"broken", "a"}, "broken: probe: exit status 2"},
+		{[]string{"broken", "a"}, "broken: probe: panic: x"},
 		{[]string{"away", "a"}, "away: connect: refused"},
 		{[]string{"away", "a", "failing"}, "2 of 3 hosts failed"},
 	} {

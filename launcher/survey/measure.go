@@ -193,7 +193,7 @@ func (a *agent) ask(order measure.Order) (answer measure.Answer, err error) {
 	err = errors.Join(a.orders.Encode(order), a.reply.Decode(&answer))
 	if errors.Is(err, io.EOF) { // it ended, and may have printed why
 		if said, ended := a.daemon.Wait(); said != "" {
-			err = errors.New(reason(said))
+			err = errors.New(failure.LastLine(said))
 		} else {
 			err = errors.Join(err, ended)
 		}
