@@ -27,7 +27,7 @@ var allowed = map[string][]string{
 	"worker/command":       {"collective/verbs/ibverbs", "rendezvous/resume", "rendezvous/step", "topology", "topology/doctor", "topology/measure", "topology/picture", "topology/probe", "worker", "worker/bench", "worker/cached", "worker/proc", "worker/rank"},
 	"worker/bench":         {"collective", "collective/kernel", "worker/rank"},
 	"launcher":             {"launcher/elastic", "launcher/failure", "launcher/jobs", "launcher/lag", "launcher/mpi", "launcher/plan", "launcher/ssh", "launcher/stall", "launcher/talk", "launcher/why", "rendezvous/liveness", "rendezvous/wire", "topology"},
-	"launcher/discover":    {"launcher/hosts"},
+	"launcher/discover":    {"launcher/hosts", "launcher/output"},
 	"launcher/dial":        {"launcher/failure", "launcher/hosts", "launcher/scheduler", "launcher/ssh", "launcher/talk", "rendezvous/liveness", "rendezvous/resume", "rendezvous/standing", "rendezvous/step"},
 	"launcher/elastic":     {},
 	"launcher/failure":     {"launcher/elastic", "launcher/hosts", "launcher/output", "topology"},

@@ -13,6 +13,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os/exec"
 	"slices"
 	"strings"
@@ -103,21 +104,13 @@ func (s Script) Run(ctx context.Context) ([]hosts.ListedHost, error) {
 	defer cancel()
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", s.Command)
-	cmd.Env = s.Env
-	cmd.WaitDelay = held
-	stdout, stderr := limited{max: maxOutput}, limited{max: 4 << 10}
-	stdout.full = func() { stop(fmt.Errorf("it writes more than %d bytes", maxOutput)) }
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	err := runInGroup(cmd)
+	stdout := limited{max: maxOutput, full: func() { stop(fmt.Errorf("it writes more than %d bytes", maxOutput)) }}
+	said, err := shell(ctx, s.Command, s.Env, &stdout)
 	if ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}
 	if err != nil {
-		if said := strings.TrimSpace(stderr.String()); said != "" {
-			err = fmt.Errorf("%w: %s", err, lastLine(said))
-		}
-		return nil, &Error{s.Command, err}
+		return nil, &Error{s.Command, saying(err, said)}
 	}
 	read := s.Parse
 	if read == nil {
@@ -150,7 +143,22 @@ func parse(text string, slots int) ([]hosts.ListedHost, error) {
 	return list, nil
 }
 
-func lastLine(text string) string { return text[strings.LastIndexByte(text, '\n')+1:] }
+// shell runs a command, and returns the last line that it wrote to standard error.
+func shell(ctx context.Context, command string, env []string, stdout io.Writer) (said string, err error) {
+	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", command)
+	stderr := limited{max: 4 << 10}
+	cmd.Env, cmd.Stdout, cmd.Stderr, cmd.WaitDelay = env, stdout, &stderr, held
+	err = runInGroup(cmd)
+	said = strings.TrimSpace(stderr.String())
+	return said[strings.LastIndexByte(said, '\n')+1:], err
+}
+
+func saying(err error, said string) error {
+	if said == "" {
+		return err
+	}
+	return fmt.Errorf("%w: %s", err, said)
+}
 
 // limited keeps the first bytes written to it. The buffer is not embedded because its ReadFrom has no limit.
 type limited struct {

@@ -1,12 +1,12 @@
 package discover
 
 import (
-	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"os/exec"
+	"gorun/launcher/output"
 	"slices"
 	"strconv"
 	"strings"
@@ -65,28 +65,32 @@ func (m Moves) Watch(ctx context.Context, announced func(Move), note func(format
 
 // run runs the command once. Its end is always an error.
 func (m Moves) run(ctx context.Context, announced func(Move), note func(format string, args ...any)) error {
-	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", m.Command)
-	cmd.Env = m.Env
-	cmd.WaitDelay = held
-	stderr := limited{max: 4 << 10}
-	cmd.Stderr = &stderr
-	lines := &lineWriter{take: func(line string) {
-		move, err := parseMove(line)
-		if err != nil {
-			note("gorun: read what %s announces: %v", m.Command, err)
-			return
-		}
-		announced(move)
-	}}
-	cmd.Stdout = lines
-	err := runInGroup(cmd)
-	if err == nil {
-		err = errors.New("it ended")
-	}
-	if said := strings.TrimSpace(stderr.String()); said != "" {
-		err = fmt.Errorf("%w: %s", err, lastLine(said))
-	}
+	lines := output.NewSplitter(maxMoveLine)
+	rest := false // of a line that is too long
+	said, err := shell(ctx, m.Command, m.Env, writer(func(b []byte) {
+		lines.Push(b, func(line []byte, end output.End) {
+			move, err := parseMove(string(line))
+			switch {
+			case rest, len(bytes.TrimSpace(line)) == 0:
+			case err != nil:
+				note("gorun: read what %s announces: %v", m.Command, err)
+			default:
+				announced(move)
+			}
+			rest = end == output.Part
+		})
+	}))
+	err = saying(cmp.Or(err, errors.New("it ended")), said)
 	return fmt.Errorf("run %s for announcements of moves: %w", m.Command, err)
+}
+
+// writer is a function that takes all that is written.
+type writer func(b []byte)
+
+// Write implements io.Writer.
+func (w writer) Write(b []byte) (int, error) {
+	w(b)
+	return len(b), nil
 }
 
 // parseMove parses a line.
@@ -132,30 +136,3 @@ var words = []string{"starts", "ends", "leaves", "returns"}
 var labels = []string{"esxi", "rack", "zone", "by"}
 
 const maxLabel = 253
-
-// lineWriter passes on whole lines, and at most maxMoveLine bytes of each.
-type lineWriter struct {
-	take func(string)
-	part []byte
-}
-
-// Write implements io.Writer.
-func (w *lineWriter) Write(b []byte) (int, error) {
-	scan := bufio.NewReader(bytes.NewReader(b))
-	for {
-		piece, err := scan.ReadSlice('\n')
-		if room := maxMoveLine - len(w.part); room > 0 {
-			w.part = append(w.part, piece[:min(len(piece), room)]...)
-		}
-		switch {
-		case errors.Is(err, bufio.ErrBufferFull):
-		case err != nil:
-			return len(b), nil
-		default:
-			if line := strings.TrimSpace(string(w.part)); line != "" {
-				w.take(line)
-			}
-			w.part = w.part[:0]
-		}
-	}
-}
