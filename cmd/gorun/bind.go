@@ -11,7 +11,7 @@ import (
 	"gorun/topology"
 )
 
-// bindTable binds the fields of bindFlags.
+// bindTable binds the flags for the CPUs of ranks.
 func (o *jobFlags) bindTable() []cli.Flag {
 	return []cli.Flag{
 		&cli.StringFlag{Name: "bind-to", Destination: &o.bindTo,

@@ -26,7 +26,7 @@ import (
 	"gorun/worker/command"
 )
 
-// sshTable binds the fields of connectFlags.
+// sshTable binds the flags for how hosts are reached.
 func (o *jobFlags) sshTable() []cli.Flag {
 	return []cli.Flag{
 		&cli.IntFlag{Name: "ssh-port", Destination: &o.sshPort, Aliases: []string{"p"},

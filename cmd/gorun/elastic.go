@@ -25,7 +25,7 @@ const (
 	discoverLimit = 30 * time.Second
 )
 
-// elasticTable binds the fields of elasticFlags.
+// elasticTable binds the flags of elastic jobs.
 func (o *jobFlags) elasticTable() []cli.Flag {
 	timeout := timeFlag("elastic-timeout", &o.elasticTimeout, elastic.DefaultTimeout, "give up if fewer than --min-np ranks have room for this `TIME`")
 	timeout.EnvVars = []string{"HOROVOD_ELASTIC_TIMEOUT"}

@@ -20,7 +20,7 @@ func (o *jobFlags) table() []cli.Flag {
 		about("mpirun", o.mpirunTable()), about("torchrun", o.torchrunTable()), about("horovodrun", slices.Concat(o.horovodTable(), o.knobTable()))))
 }
 
-// lifetimeTable binds the fields of lifetimeFlags.
+// lifetimeTable binds the flags for limits of time.
 func (o *jobFlags) lifetimeTable() []cli.Flag {
 	startTimeout := timeFlag("start-timeout", &o.startTimeout, time.Minute, "give up if the ranks do not run after this `TIME`, or their hosts have not found each other in as long again")
 	startTimeout.EnvVars = []string{"HOROVOD_START_TIMEOUT"}
@@ -56,7 +56,7 @@ func (o *jobFlags) networkTable() []cli.Flag {
 	}
 }
 
-// otherTable binds the fields of otherFlags.
+// otherTable binds the flags of no other group.
 func (o *jobFlags) otherTable() []cli.Flag {
 	return []cli.Flag{
 		&cli.BoolFlag{Name: "dry-run", Destination: &o.dryRun,

@@ -8,7 +8,7 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// horovodTable binds the fields of horovodFlags.
+// horovodTable binds the flags of horovodrun that do something of their own.
 func (o *jobFlags) horovodTable() []cli.Flag {
 	return []cli.Flag{
 		&cli.BoolFlag{Name: "check-build", Destination: &o.checkBuild, Aliases: []string{"cb"},

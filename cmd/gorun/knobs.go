@@ -111,7 +111,7 @@ var knobs = []knob{
 	{names: []string{"jsrun"}, kind: toggle, usage: "start with LSF's jsrun", idle: noMPI},
 }
 
-// knobTable binds the fields of knobFlags. They are not in the short help: their place is horovodrun's.
+// knobTable binds the flags of knobs. They are not in the short help: their place is horovodrun's.
 func (o *jobFlags) knobTable() []cli.Flag {
 	o.texts, o.switches = map[string]*string{}, map[string]*bool{}
 	var out []cli.Flag

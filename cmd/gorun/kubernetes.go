@@ -20,7 +20,7 @@ import (
 // kubernetesProgram runs jobs in Kubernetes. Its libraries would make gorun half as large again.
 const kubernetesProgram = "gorun-kubernetes"
 
-// kubernetesTable binds the fields of kubernetesFlags.
+// kubernetesTable binds the flags of jobs in Kubernetes.
 func (o *jobFlags) kubernetesTable() []cli.Flag {
 	return []cli.Flag{
 		&cli.BoolFlag{Name: "kubernetes", Destination: &o.kubernetes,

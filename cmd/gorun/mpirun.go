@@ -10,7 +10,7 @@ import (
 	"gorun/launcher/shellwords"
 )
 
-// mpirunTable binds the fields of mpirunFlags.
+// mpirunTable binds the flags of mpirun and mpiexec.
 func (o *jobFlags) mpirunTable() []cli.Flag {
 	return []cli.Flag{
 		&cli.GenericFlag{Name: "mca", Aliases: []string{"prtemca", "pmixmca", "gmca"}, Value: &o.mca,

@@ -14,27 +14,9 @@ import (
 type jobFlags struct {
 	invocation
 	wire.JobOptions
-
-	placeFlags
-	bindFlags
-	connectFlags
 	clusterFlags
-	kubernetesFlags
-	programFlags
-	streamFlags
-	lifetimeFlags
-	ringFlags
-	elasticFlags
-	silenceFlags
-	otherFlags
-	mpirunFlags
-	torchrunFlags
-	horovodFlags
-	knobFlags
-}
 
-// placeFlags determine how many ranks run, and where.
-type placeFlags struct {
+	// How many ranks run, and where.
 	np                             int
 	hosts                          string
 	hostfile, hydraHostfile        string
@@ -43,41 +25,25 @@ type placeFlags struct {
 	oversubscribe, noOversubscribe bool
 	displayMap                     bool
 	pernode, byNode, bySlot        bool
-}
+	bindTo                         string // which CPUs they run on
 
-// bindFlags determine which CPUs ranks run on.
-type bindFlags struct {
-	bindTo string
-}
-
-// connectFlags determine how hosts are reached.
-type connectFlags struct {
+	// How hosts are reached.
 	sshPort       int
 	identityFiles cli.StringSlice
 	sshConfig     string
 	sshCommand    string
 	launcher      string
 	connectRetry  time.Duration
-}
 
-// clusterFlags name a cluster.
-type clusterFlags struct {
-	cluster string // HOST[:PORT] of one of its daemons, "" for none
-	keyFile string
-}
-
-// kubernetesFlags are about a job that runs as pods.
-type kubernetesFlags struct {
+	// A job that runs as pods.
 	kubernetes        bool
 	image             string
 	namespace         string
 	kubeContext       string
 	kubernetesOptions string
 	podTemplate       string
-}
 
-// programFlags determine what the ranks run.
-type programFlags struct {
+	// What the ranks run.
 	dir               string
 	variables         cli.StringSlice
 	envNone, genvAll  bool
@@ -92,10 +58,8 @@ type programFlags struct {
 	python            string
 	envFile           string
 	module            bool
-}
 
-// streamFlags determine where the ranks' output goes, and which ranks read input.
-type streamFlags struct {
+	// Where the ranks' output goes, and which ranks read input.
 	outputDir                          string
 	tag                                string
 	noTag, tagOutput                   bool
@@ -106,20 +70,12 @@ type streamFlags struct {
 	color                              string
 	jsonEvents                         bool
 	stdin                              string
-}
 
-// lifetimeFlags are time limits.
-type lifetimeFlags struct {
-	startTimeout, timeout time.Duration
-}
-
-// ringFlags determine the order of the hosts for data.
-type ringFlags struct {
+	startTimeout, timeout      time.Duration
 	topologyFile, saveTopology string
-}
+	moves                      string // the command that announces moves of hosts
 
-// elasticFlags are for jobs whose hosts come and go. The names are horovodrun's.
-type elasticFlags struct {
+	// Jobs whose hosts come and go. The names are horovodrun's.
 	minNP, maxNP, spares         int
 	evictStragglers              bool
 	script                       string
@@ -129,48 +85,36 @@ type elasticFlags struct {
 	lossLimit                    int
 	cooldown                     timeRange
 	elasticTimeout               time.Duration
-}
 
-// silenceFlags are about hosts that are silent for a while.
-type silenceFlags struct {
-	moves string
-}
-
-// otherFlags are the flags that belong to no other group.
-type otherFlags struct {
 	dryRun, detach, version bool
 	metrics                 string // where metrics are served, "" for nowhere
 	web                     string // where the page is, "" for nowhere
-}
 
-// mpirunFlags are accepted because scripts and manifests written for mpirun or mpiexec have them.
-type mpirunFlags struct {
+	// Scripts and manifests written for mpirun or mpiexec have these.
 	mca                           pairs
 	allowRoot, reportState, quiet bool
 	manager                       string
 	programsFile                  string
 	universe                      string
-}
 
-// torchrunFlags are accepted because scripts written for torchrun have them.
-type torchrunFlags struct {
+	// Scripts written for torchrun have these.
 	nnodes, nprocPerNode         string
 	standalone, noPython, useEnv bool
 	maxRestarts                  int
 	needless                     [len(needlessNames)]string
-}
 
-// horovodFlags are horovodrun's flags that do something of their own.
-type horovodFlags struct {
+	// horovodrun's.
 	checkBuild bool
 	configFile string
 	nics, nic  cli.StringSlice
+	texts      map[string]*string // the knobs that the user set, by name: those with a value
+	switches   map[string]*bool   // and those without
 }
 
-// knobFlags holds the knobs that the user set, by name: a text for one with a value, a switch for a toggle.
-type knobFlags struct {
-	texts    map[string]*string
-	switches map[string]*bool
+// clusterFlags name a cluster.
+type clusterFlags struct {
+	cluster string // HOST[:PORT] of one of its daemons, "" for none
+	keyFile string
 }
 
 // namesHosts reports whether the flags name the hosts.

@@ -91,7 +91,7 @@ func fieldsOf(flags []cli.Flag) map[uintptr]bool {
 func eachField(options reflect.Value, shared bool, visit func(name string, field reflect.Value)) {
 	for i := range options.NumField() {
 		switch f := options.Type().Field(i); {
-		case f.Type == reflect.TypeFor[invocation]() || f.Type == reflect.TypeFor[wire.JobOptions]() || f.Type == reflect.TypeFor[knobFlags]():
+		case f.Type == reflect.TypeFor[invocation]() || f.Type == reflect.TypeFor[wire.JobOptions]() || f.Type.Kind() == reflect.Map:
 		case f.Type == reflect.TypeFor[jobFlags]() && !shared:
 		case f.Anonymous:
 			eachField(options.Field(i), shared, visit)

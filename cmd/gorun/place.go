@@ -12,7 +12,7 @@ import (
 	"gorun/launcher/why"
 )
 
-// placeTable binds the fields of placeFlags.
+// placeTable binds the flags for how many ranks run, and where.
 func (o *jobFlags) placeTable() []cli.Flag {
 	return []cli.Flag{
 		&cli.IntFlag{Name: "np", Destination: &o.np, Aliases: []string{"n", "num-proc", "c"},

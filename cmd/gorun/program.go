@@ -23,7 +23,7 @@ type program struct {
 	words    int                // how many of the command line it is
 }
 
-// programTable binds the fields of programFlags.
+// programTable binds the flags for what ranks run.
 func (o *jobFlags) programTable() []cli.Flag {
 	return []cli.Flag{
 		&cli.PathFlag{Name: "wdir", Destination: &o.dir, Aliases: []string{"wd"}, Usage: "working `DIRECTORY` of the ranks", DefaultText: "this one"},

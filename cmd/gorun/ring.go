@@ -12,7 +12,7 @@ import (
 	"gorun/topology/facts"
 )
 
-// ringTable binds the fields of ringFlags.
+// ringTable binds the flags for the order of hosts.
 func (o *jobFlags) ringTable() []cli.Flag {
 	return []cli.Flag{
 		&cli.PathFlag{Name: "topology", Destination: &o.topologyFile,

@@ -12,7 +12,7 @@ import (
 	"gorun/launcher/discover"
 )
 
-// silenceTable binds the fields of silenceFlags.
+// silenceTable binds the flags about hosts that are silent or move.
 func (o *jobFlags) silenceTable() []cli.Flag {
 	return []cli.Flag{
 		&cli.GenericFlag{Name: "lease", Value: (*lease)(&o.Lease),

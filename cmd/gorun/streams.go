@@ -20,7 +20,7 @@ import (
 	"gorun/launcher/plan"
 )
 
-// streamTable binds the fields of streamFlags.
+// streamTable binds the flags for output and input.
 func (o *jobFlags) streamTable() []cli.Flag {
 	return []cli.Flag{
 		&cli.PathFlag{Name: "output-filename", Destination: &o.outputDir,

@@ -17,7 +17,7 @@ import (
 	"gorun/topology/probe"
 )
 
-// torchrunTable binds the fields of torchrunFlags.
+// torchrunTable binds the flags of torchrun.
 func (o *jobFlags) torchrunTable() []cli.Flag {
 	flags := []cli.Flag{
 		&cli.StringFlag{Name: "nnodes", Destination: &o.nnodes,
