@@ -7,7 +7,6 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"gorun/launcher/plan"
 	"gorun/topology"
 )
 
@@ -46,23 +45,6 @@ func readBind(o *jobFlags) (topology.Bind, error) {
 		return bind, &usageError{fmt.Errorf("--bind-to %s: jobs of a --cluster share hosts and do not know of each other's cores", bind.To), "--bind-to numa"}
 	}
 	return bind, nil
-}
-
-// mapNote returns a note if --map-by names something within hosts, which has no effect there, and "" otherwise. Ranks
-// are dealt to hosts slot by slot all the same, and --bind-to places them within a host: on NUMA nodes, and so on
-// sockets.
-func mapNote(policy plan.Policy, bind topology.Bind) string {
-	within := policy.Within
-	switch {
-	case within == "", bind.To == topology.BindTo(within), within == "package" && bind.To == topology.BindSocket:
-		return ""
-	case bind.To == "" || bind.To == topology.BindNone:
-		to := map[string]string{"package": "socket", "l1cache": "core", "l2cache": "core", "l3cache": "numa"}
-		return fmt.Sprintf("gorun: note: --map-by %s: ranks fill host by host and are bound to nothing; --bind-to %s spreads them", within, cmp.Or(to[within], within))
-	case within == "numa" || within == "socket" || within == "package":
-		return ""
-	}
-	return fmt.Sprintf("gorun: note: --map-by %s: ranks fill host by host, and are spread over its NUMA nodes", within)
 }
 
 // bindingArgs holds the options of mpirun in horovodrun's --binding-args.

@@ -171,8 +171,8 @@ func (p jobPlan) notes() (notes []string) {
 		notes = append(notes, fmt.Sprintf("gorun: --gpus chooses nothing for ranks on this machine: CUDA_VISIBLE_DEVICES=%s is set already", set))
 	}
 	if policy, err := policyOf(o); err == nil { // its mistakes were reported before
-		if note := mapNote(policy, o.Bind); note != "" {
-			notes = append(notes, note)
+		if policy.Within != "" && (o.Bind.To == "" || o.Bind.To == topology.BindNone) {
+			s.idle = append(s.idle, fmt.Sprintf("--map-by %s (ranks fill host by host; --bind-to spreads them within hosts)", policy.Within))
 		}
 		if policy.RankWithin != "" {
 			s.idle = append(s.idle, fmt.Sprintf("--rank-by %s (within a host ranks are numbered as they are dealt)", policy.RankWithin))
