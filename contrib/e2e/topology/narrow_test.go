@@ -87,22 +87,3 @@ func TestBlockedPath(t *testing.T) {
 	}
 	d.Idle()
 }
-
-// TestDoctorSeesNarrowPaths: gorun doctor shows which packets pass, also where they are smaller than any network should
-// make them.
-func TestDoctorSeesNarrowPaths(t *testing.T) {
-	c := e2etest.NewSSHCluster(t, 2)
-	config := c.Config("narrow", "")
-	for largest, want := range map[int]string{
-		1200: `FAIL +host1 +path to host2 +packets of 1500 bytes are lost on the way, those of 1200 arrive: connections open and then hang\n.*mtu 1200 `,
-		400:  `FAIL +host1 +path to host2 +packets of 576 bytes are lost on the way, only those of 100 arrive: no data passes\n.*carry packets of 1500 bytes`,
-	} {
-		wire, err := c.AddWire(c.Host(1), c.Host(2), lab.Faults{Largest: largest}, 1)
-		must.Do(t, err)
-		r := c.Gorun("doctor", "--ssh-config", config, "-H", "host1,host2")
-		wire.Close()
-		if r.Code != 1 || !regexp.MustCompile(want).MatchString(r.Stdout) {
-			t.Errorf("%d: exit code %d\n%s%s", largest, r.Code, r.Stdout, r.Stderr)
-		}
-	}
-}

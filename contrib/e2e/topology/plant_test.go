@@ -63,7 +63,20 @@ var sicks = []sick{
 	{name: "slow link", plant: func(t *testing.T, c *e2etest.Cluster, h *lab.LabHost) {
 		must.Do(t, h.SetLink(lab.Link{Rate: 5e6}))
 	}, want: `WARN host1 path to host2: [0-9.]+ Mbit/s from eth0 to 10\.77\.0\.2 is little for data\nWARN host2 path to host1: .* is little for data`},
+	{name: "lost jumbo frames", both: "ip link set dev eth0 mtu 9000", // the other end of its cable, a port of the switch, stays at 1500
+		want: `FAIL host1 path to host2: packets of 9000 bytes are lost on the way, those of 1500 arrive.*\nFAIL host2 path to host1: packets of 9000 .*`},
+	{name: "narrow path", plant: narrow(1200), want: `FAIL host1 path to host2: packets of 1500 bytes are lost on the way, those of 1200 arrive: connections open and then hang\nFAIL host2 .*`},
+	{name: "narrowest path", plant: narrow(400), want: `FAIL host1 path to host2: packets of 576 bytes are lost on the way, only those of 100 arrive: no data passes\nFAIL host2 .*`},
 	{name: "two names", args: "-H HOST,10.77.0.N", want: `FAIL 10\.77\.0\.. machine: the same machine as HOST, under two names`},
+}
+
+// narrow has the path between the hosts lose packets of more bytes.
+func narrow(largest int) func(t *testing.T, c *e2etest.Cluster, h *lab.LabHost) {
+	return func(t *testing.T, c *e2etest.Cluster, h *lab.LabHost) {
+		wire, err := c.AddWire(c.Host(1), c.Host(2), lab.Faults{Largest: largest}, 1)
+		must.Do(t, err)
+		t.Cleanup(func() { wire.Close() })
+	}
 }
 
 // group is the control group of a host with a quota. It is the machine's.
