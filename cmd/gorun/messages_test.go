@@ -73,26 +73,6 @@ func TestMessagesAreHeld(t *testing.T) {
 	}
 }
 
-// TestMessagesAreLookedFor: what TestMessagesAreHeld takes for a message, and for an expectation of one.
-func TestMessagesAreLookedFor(t *testing.T) {
-	for _, c := range []struct {
-		message, line string
-		held          bool
-	}{
-		{"--slots %d: must be at least 1", "gorun: error: --slots 0: must be at least 1", true},
-		{"--slots %d: must be at least 1", "gorun: error: -np 0: must be at least 1", false},
-		{"name the hosts in one place", "name the hosts in one pl", false},
-		{"the bastion's sshd forbids forwarding: AllowTcpForwarding, PermitOpen", "the bastion's sshd forbids forwarding: AllowTcp", true},
-	} {
-		if got := patternOf(c.message).MatchString(c.line); got != c.held {
-			t.Errorf("%q in %q: %v", c.message, c.line, got)
-		}
-	}
-	if p := patternOf("%s: %w"); p != nil {
-		t.Errorf("a message without a word of its own is looked for by %v", p)
-	}
-}
-
 // messagesWith returns the messages that have some words, ten characters at least and no flag, in them.
 func messagesWith(said map[string]string, words string) []string {
 	var out []string

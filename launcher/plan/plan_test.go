@@ -2,7 +2,6 @@ package plan_test
 
 import (
 	"errors"
-	"reflect"
 	"slices"
 	"testing"
 
@@ -10,37 +9,6 @@ import (
 	"gorun/launcher/hosts"
 	"gorun/launcher/plan"
 )
-
-func TestPlace(t *testing.T) {
-	for _, tc := range []struct {
-		hosts string
-		np    int
-		want  map[string][]int
-	}{
-		{"a:2,b:2", 4, map[string][]int{"a": {0, 1}, "b": {2, 3}}},
-		{"a:2,b:2", 3, map[string][]int{"a": {0, 1}, "b": {2}}},
-		{"a:2,b:2", 2, map[string][]int{"a": {0, 1}}},
-		{"a:2,b:3", 0, map[string][]int{"a": {0, 1}, "b": {2, 3, 4}}},
-		{"a,b", 5, map[string][]int{"a": {0, 1, 2}, "b": {3, 4}}},
-		{"a,b", 0, map[string][]int{"a": {0}, "b": {1}}},
-		{"a:2,b", 3, map[string][]int{"a": {0, 1}, "b": {2}}},
-	} {
-		list, err := hosts.ParseList(tc.hosts)
-		must.Do(t, err)
-		p, err := plan.Place(list, tc.np, plan.Policy{})
-		if err != nil {
-			t.Errorf("%s -np %d: %v", tc.hosts, tc.np, err)
-			continue
-		}
-		got := map[string][]int{}
-		for _, h := range p.Hosts {
-			got[h.Name] = h.Ranks
-		}
-		if !reflect.DeepEqual(got, tc.want) {
-			t.Errorf("%s -np %d: got %v, want %v", tc.hosts, tc.np, got, tc.want)
-		}
-	}
-}
 
 func TestTooFewSlots(t *testing.T) {
 	_, err := plan.Place([]hosts.ListedHost{{Name: "a", Slots: 2}, {Name: "b", Slots: 2}}, 5, plan.Policy{})

@@ -121,25 +121,6 @@ func TestBandwidth(t *testing.T) {
 	}
 }
 
-func TestPercentile(t *testing.T) {
-	hundred := make([]float64, 100)
-	for i := range hundred {
-		hundred[i] = float64(i + 1)
-	}
-	for _, test := range []struct {
-		values  []float64
-		p, want float64
-	}{
-		{[]float64{3}, 50, 3}, {[]float64{3}, 99, 3},
-		{[]float64{1, 2, 10}, 50, 2}, {[]float64{1, 2, 4, 10}, 50, 3},
-		{hundred, 50, 50.5}, {hundred, 99, 99}, {hundred, 100, 100}, {hundred, 0, 1},
-	} {
-		if got := percentile(test.values, test.p); got != test.want {
-			t.Errorf("percentile %g of %v = %g, want %g", test.p, test.values, got, test.want)
-		}
-	}
-}
-
 // TestWrong spoils results in every type and wants each spoilt element counted.
 func TestWrong(t *testing.T) {
 	for typ := kernel.Uint8; typ <= kernel.Float64; typ++ {
