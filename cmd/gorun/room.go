@@ -26,14 +26,15 @@ import (
 type room struct {
 	placement plan.Placement
 	from      string
-	lease     *standing.Lease // nil without a cluster
+	lease     *standing.Lease // nil without a cluster, and in a dry run
+	shares    []wire.Share    // the cluster's slots, on which no ranks are placed yet
 }
 
 // placeJob finds room for np ranks, or for one in every slot if np is 0. In a cluster it waits until there is room.
 func placeJob(ctx context.Context, o *jobFlags, np int, programs []program) (room, error) {
 	if o.cluster == "" {
 		p, from, err := placePrograms(o, np, programs)
-		return room{p, from, nil}, err
+		return room{placement: p, from: from}, err
 	}
 	if err := checkRanks(o); err != nil {
 		return room{}, err
@@ -64,7 +65,7 @@ func placeJob(ctx context.Context, o *jobFlags, np int, programs []program) (roo
 	}
 	if haveHosts(programs) {
 		got.placement = p
-		return got.room, nil
+		return got, nil
 	}
 	var list []hosts.ListedHost
 	for _, s := range got.shares {
@@ -74,33 +75,27 @@ func placeJob(ctx context.Context, o *jobFlags, np int, programs []program) (roo
 		got.release()
 		return room{}, err
 	}
-	return got.room, nil
-}
-
-// given is a room in a cluster whose ranks are not placed yet, with its slots.
-type given struct {
-	room
-	shares []wire.Share
+	return got, nil
 }
 
 // slotsInCluster reserves slots in the cluster and waits for them. A dry run only asks which slots it would get.
-func slotsInCluster(ctx context.Context, o *jobFlags, request wire.Reserve) (given, error) {
-	if o.dryRun {
-		client, addr, err := clusterOf(ctx, &o.clusterFlags)
+func slotsInCluster(ctx context.Context, o *jobFlags, request wire.Reserve) (room, error) {
+	if !o.dryRun {
+		lease, addr, err := reserve(ctx, o, request)
 		if err != nil {
-			return given{}, err
+			return room{}, err
 		}
-		shares, err := client.Preview(ctx, addr, request)
-		if err != nil {
-			return given{}, explainCluster(addr, err)
-		}
-		return given{shares: shares}, nil
+		return room{from: "the cluster at " + addr, lease: lease, shares: lease.Shares()}, nil
 	}
-	lease, addr, err := reserve(ctx, o, request)
+	client, addr, err := clusterOf(ctx, &o.clusterFlags)
 	if err != nil {
-		return given{}, err
+		return room{}, err
 	}
-	return given{room{from: "the cluster at " + addr, lease: lease}, lease.Shares()}, nil
+	shares, err := client.Preview(ctx, addr, request)
+	if err != nil {
+		return room{}, explainCluster(addr, err)
+	}
+	return room{shares: shares}, nil
 }
 
 // reserve gets slots from the cluster that the flags name, sooner or later.
@@ -173,7 +168,7 @@ func (p *elasticPlan) onCluster(ctx context.Context, o *jobFlags, programs []pro
 			}
 		}
 	}
-	return got.room, &launcher.ElasticSpec{Hosts: to, Policy: p.Policy}, watch, nil
+	return got, &launcher.ElasticSpec{Hosts: to, Policy: p.Policy}, watch, nil
 }
 
 // most is how many slots the job can use, 0 for any number.
