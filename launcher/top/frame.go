@@ -250,8 +250,8 @@ func figures(now, before sample) string {
 	return strings.Join(text, "  ")
 }
 
-// ringLines draws the ring over hosts, with what each sends, as far as there is room, and names the edge that sets the
-// pace.
+// ringLines draws the ring over hosts, with what each sends, on a few lines, of which Frame cuts the last, and names the
+// edge that sets the pace.
 func (m Model) ringLines() []string {
 	ring, slowest := m.ring()
 	if len(ring) < 2 {
@@ -272,16 +272,7 @@ func (m Model) ringLines() []string {
 		if i == len(ring)-1 {
 			part += jobs.Clean(e.to)
 		}
-		more := fmt.Sprintf("… %d more", len(ring)-i)
-		room := m.width - ansi.StringWidth(line)
-		if len(lines) == most-1 && i < len(ring)-1 {
-			room -= len(more)
-		}
-		if ansi.StringWidth(part) > room && ansi.StringWidth(line) > len("ring  ") {
-			if len(lines) == most-1 {
-				line += more
-				break
-			}
+		if i > 0 && len(lines) < most-1 && ansi.StringWidth(line+part) > m.width {
 			lines = append(lines, line)
 			line = "      "
 		}
