@@ -281,7 +281,7 @@ func TestWhoWaits(t *testing.T) {
 	t.Run("silent", func(t *testing.T) {
 		p := long
 		p.Orphan = 20 * time.Millisecond // a connection that breaks would leave more time
-		var patience atomic.Int64       // for ever
+		var patience atomic.Int64        // for ever
 		p.Silent = func() time.Duration { return time.Duration(patience.Load()) }
 		connected := make(chan bool, 10)
 		p.Connected = func(here bool) { connected <- here }
