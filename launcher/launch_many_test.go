@@ -203,7 +203,7 @@ func launchOnce(t testing.TB, f *farm, n int) (heap uint64) {
 	rec := &recorder{}
 	err = launcher.Run(context.Background(), launcher.Spec{Placement: placement, Programs: []launcher.Program{{Argv: []string{"true"}, Dir: "/"}}, Version: "test",
 		StartTimeout: 2 * time.Minute, JobOptions: wire.JobOptions{Grace: time.Second}, Output: rec, Note: func(string, ...any) {},
-		Dial: &dial.Remote{Args: []string{"worker"}, By: &dial.SSH{Client: client,
+		Dial: &dial.Remote{Args: []string{"worker"}, Once: true, By: &dial.SSH{Client: client,
 			Binary: func() (ssh.Binary, error) {
 				return ssh.Binary{SHA256: strings.Repeat("a", 64), Size: 1, Open: func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader("x")), nil }}, nil
 			}}},

@@ -10,7 +10,6 @@ import (
 	"os/exec"
 	"os/user"
 	"runtime"
-	"slices"
 	"strings"
 	"time"
 
@@ -88,7 +87,7 @@ func (d dialer) close() {
 func (d *dialer) doing(args ...string) talk.Dialer {
 	other, remote := *d, *d.remote
 	other.local.Patience = 0
-	other.local.Args, remote.Args, remote.Session = args, args, nil
+	other.local.Args, remote.Args, remote.Once = args, args, true
 	other.remote = &remote
 	return other
 }
@@ -140,15 +139,12 @@ func newDialer(o *jobFlags) (*dialer, error) {
 		return nil, &usageError{err, "--ssh-config none reads no file"}
 	}
 	d := &dialer{
-		local: dial.Local{Exe: exe, Args: start, Env: localEnv(o), Patience: o.Grace + 10*time.Second},
-		ssh:   &dial.SSH{Client: client, Binary: binary},
-		remote: &dial.Remote{Args: start, TimeScale: timeScaleOf(os.Getenv(timeScale)),
-			Session: func(session string) (worker, relay []string) {
-				return append(slices.Clip(start), "--session", session), []string{"worker", "--relay", session}
-			}},
-		retry: newRetry(o),
-		own:   ownNames(),
-		voice: voice,
+		local:  dial.Local{Exe: exe, Args: start, Env: localEnv(o), Patience: o.Grace + 10*time.Second},
+		ssh:    &dial.SSH{Client: client, Binary: binary},
+		remote: &dial.Remote{Args: start, TimeScale: timeScaleOf(os.Getenv(timeScale))},
+		retry:  newRetry(o),
+		own:    ownNames(),
+		voice:  voice,
 	}
 	d.remote.By = d.ssh
 	if way.Runs() {

@@ -34,9 +34,8 @@ type Remote struct {
 	Args []string // that make the binary a worker
 	// TimeScale is the same as in wire.JobOptions.
 	TimeScale float64
-	// Session returns arguments that make the binary a worker whose conversation outlives its connection, and arguments
-	// that make it a relay to that worker later. If Session is nil, a conversation ends with its connection.
-	Session func(session string) (worker, relay []string)
+	// Once is for commands in place of daemons: the conversation ends with its connection, and nothing is cleaned up.
+	Once bool
 }
 
 // SSH starts the binary by logging in, and brings it along where it is missing.
@@ -47,19 +46,19 @@ type SSH struct {
 
 // Dial implements Dialer.
 func (s *Remote) Dial(ctx context.Context, host string) (*talk.Daemon, error) {
-	if s.Session == nil {
+	if s.Once {
 		d, ip, err := s.By.start(ctx, host, s.Args)
 		if err != nil {
 			return nil, err
 		}
 		d.first = true
-		return &talk.Daemon{In: d.In, Out: d.Out, LocalIP: ip, Remote: true, Identity: d.who, Ending: &single{d, s, host}}, nil
+		return &talk.Daemon{In: d.In, Out: d.Out, LocalIP: ip, Remote: true, Identity: d.who, Ending: once{d}}, nil
 	}
 	session, token, err := newSession()
 	if err != nil {
 		return nil, err
 	}
-	worker, relay := s.Session(session)
+	worker, relay := append(slices.Clip(s.Args), "--session", session), []string{"worker", "--relay", session}
 	var ip string
 	var who talk.Identity
 	l, err := openLine(ctx, token, liveness.Default().Scaled(s.TimeScale), func(ctx context.Context) (d *login, err error) {
@@ -81,28 +80,17 @@ func (s *Remote) Dial(ctx context.Context, host string) (*talk.Daemon, error) {
 	return &talk.Daemon{In: l, Out: out, LocalIP: ip, Remote: true, Identity: who, Ending: &renewed{l, s, host}}, nil
 }
 
-// single is the end of a daemon whose conversation ends with its only login.
-type single struct {
-	login  *login
-	remote *Remote
-	host   string
-}
+// once is the end of a command whose conversation ends with its only login.
+type once struct{ *login }
 
 // Close implements talk.Ending.
-func (e *single) Close() error { return e.login.Close() }
+func (e once) Close() error { return e.login.Close() }
 
 // Wait implements talk.Ending.
-func (e *single) Wait() (string, error) {
-	return e.login.end()
-}
+func (e once) Wait() (string, error) { return e.end() }
 
 // Ended implements talk.Witness.
-func (e *single) Ended() bool { return e.login.ownEnd() }
-
-// Sweep implements talk.Sweeper.
-func (e *single) Sweep(ctx context.Context, job string) error {
-	return e.remote.sweepAfter(ctx, e.login, e.host, job)
-}
+func (e once) Ended() bool { return e.ownEnd() }
 
 // renewed is the end of a daemon whose conversation outlives its logins.
 type renewed struct {
