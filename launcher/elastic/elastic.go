@@ -275,13 +275,5 @@ type Config struct {
 	Hears func(host int) bool
 }
 
-// Host returns where a process was placed; false for a number that was never given.
-func (m *Machine) Host(process int) (int, bool) {
-	if process < 0 || process >= len(m.processes) {
-		return 0, false
-	}
-	return m.processes[process].host.id, true
-}
-
 // settle is how long a first world with enough processes waits for hosts that are still starting.
 const settle = 3 * time.Second

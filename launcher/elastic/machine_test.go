@@ -341,9 +341,6 @@ func TestPlaces(t *testing.T) {
 	if ids := got.Hosts(); fmt.Sprint(ids) != "[0 1]" {
 		t.Errorf("hosts %v", ids)
 	}
-	if h, ok := j.m.Host(2); h != 1 || !ok {
-		t.Errorf("process 2 is on host %d", h)
-	}
 	// A wrong report of a daemon changes nothing.
 	for _, ev := range []e.Event{e.HostUp{Host: 9}, e.HostUp{Host: -1}, e.HostLost{Host: 7}, e.Exited{Process: -1},
 		e.Rejoining{Process: 0, Epoch: 5}, e.Rejoining{Process: 8, Epoch: 1}, e.Committed{Host: 4, Epoch: 1}} {

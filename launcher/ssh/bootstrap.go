@@ -427,10 +427,8 @@ func failure(detail string) *Error {
 		Hint: "free some space, or set XDG_CACHE_HOME on the host to a directory that is writable and not mounted noexec"}
 }
 
-// Explain extends err, which reports how the conversation with the program ended, to an *Error with the program's exit
+// explain extends the cause, which is how the conversation with the program ended, to an *Error with the program's exit
 // code and its last output on standard error. It ends the session.
-func (s *Session) Explain(err error) error { return s.explain(err, StepStart) }
-
 func (s *Session) explain(cause error, step Step) *Error {
 	// A program that keeps running with its output closed is cut off.
 	timer := time.AfterFunc(outcomeLimit, func() { s.kill() })

@@ -8,6 +8,9 @@ func FarAway(c *Client) { c.plain.Store(plainUploads) }
 // Near has c take all hosts for near, however busy they are.
 func Near(c *Client) { c.near = func(*Conn) bool { return true } }
 
+// Explain says how the program of a session ended.
+func (s *Session) Explain(err error) error { return s.explain(err, StepStart) }
+
 // PieceSize is half of what is under way of an upload to a host that is near.
 const PieceSize = pieceSize
 

@@ -3,9 +3,7 @@ package gossip
 import (
 	"fmt"
 	"math"
-	"net"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -101,11 +99,4 @@ func (g *Gossip) Leave() error {
 		return fmt.Errorf("leave gossip: %w", err)
 	}
 	return nil
-}
-
-// Port returns the port this member listens on.
-func (g *Gossip) Port() int {
-	_, port, _ := net.SplitHostPort(g.Addr())
-	n, _ := strconv.Atoi(port)
-	return n
 }
