@@ -47,7 +47,7 @@ func (j *job) Wait(ctx context.Context) (int, error) {
 // show shows a job on a terminal; the channel delivers how that ended.
 func show(t *testing.T, x *e2etest.Terminal, width, height uint16, j *job, env ...string) <-chan error {
 	t.Helper()
-	program := x.Device()
+	program := x.Device
 	must.Do(t, unix.IoctlSetWinsize(int(program.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Col: width, Row: height}))
 	ended := make(chan error, 1)
 	go func() {
@@ -63,7 +63,7 @@ func show(t *testing.T, x *e2etest.Terminal, width, height uint16, j *job, env .
 func TestTerminal(t *testing.T) {
 	x := e2etest.NewTerminal(t)
 	state := func() unix.Termios {
-		s, err := unix.IoctlGetTermios(int(x.Device().Fd()), unix.TCGETS)
+		s, err := unix.IoctlGetTermios(int(x.Device.Fd()), unix.TCGETS)
 		must.Do(t, err)
 		return *s
 	}

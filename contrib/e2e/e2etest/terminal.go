@@ -18,11 +18,11 @@ import (
 
 // Terminal is a terminal with a simulated user: it collects the output of programs, and the test types.
 type Terminal struct {
-	t     *testing.T
-	user  *os.File // the user's side
-	other *os.File // the programs'
-	mu    sync.Mutex
-	text  bytes.Buffer
+	Device *os.File // the programs' side
+	t      *testing.T
+	user   *os.File // the user's side
+	mu     sync.Mutex
+	text   bytes.Buffer
 }
 
 // NewTerminal opens a terminal that lives as long as the test.
@@ -40,7 +40,7 @@ func NewTerminal(t *testing.T) *Terminal {
 		t.Fatalf("open a terminal: %v", err)
 	}
 	term := &Terminal{t: t, user: os.NewFile(uintptr(fd), "terminal")}
-	if term.other, err = os.OpenFile(fmt.Sprint("/dev/pts/", number), os.O_RDWR|syscall.O_NOCTTY, 0); err != nil {
+	if term.Device, err = os.OpenFile(fmt.Sprint("/dev/pts/", number), os.O_RDWR|syscall.O_NOCTTY, 0); err != nil {
 		t.Fatalf("open a terminal: %v", err)
 	}
 	var reading sync.WaitGroup
@@ -55,16 +55,13 @@ func NewTerminal(t *testing.T) *Terminal {
 			}
 		}
 	})
-	t.Cleanup(func() { term.other.Close(); term.user.Close(); reading.Wait() })
+	t.Cleanup(func() { term.Device.Close(); term.user.Close(); reading.Wait() })
 	return term
 }
 
-// Device is the programs' side of the terminal.
-func (term *Terminal) Device() *os.File { return term.other }
-
 // Run makes the terminal the command's controlling terminal, as in a shell's window.
 func (term *Terminal) Run(cmd *exec.Cmd) {
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = term.other, term.other, term.other
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = term.Device, term.Device, term.Device
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 }
 
