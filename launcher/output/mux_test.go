@@ -544,7 +544,8 @@ func (fullDisk) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
 // TestFullDisk: a note reports at once, and once, that output is lost, and the Mux ends with that error.
 func TestFullDisk(t *testing.T) {
 	var stderr terminal
-	m, err := output.New(output.Config{Ranks: 2, Tag: output.HorovodTag, Stdout: fullDisk{}, Stderr: &stderr})
+	dir := t.TempDir()
+	m, err := output.New(output.Config{Ranks: 2, Tag: output.HorovodTag, Dir: dir, Stdout: fullDisk{}, Stderr: &stderr})
 	must.Do(t, err)
 	for range 3 {
 		m.Write(1, wire.Stdout, []byte("a\n"))
@@ -558,6 +559,22 @@ func TestFullDisk(t *testing.T) {
 	}
 	if got := stderr.String(); got != want {
 		t.Errorf("standard error is %q, not %q", got, want)
+	}
+	if b, _ := os.ReadFile(filepath.Join(dir, "rank.1", "stdout")); string(b) != "a\na\na\nb\n" {
+		t.Errorf("the rank's file has %q", b)
+	}
+}
+
+// TestStatusGoes: an end without output takes the status line away too.
+func TestStatusGoes(t *testing.T) {
+	var stderr terminal
+	m, err := output.New(output.Config{Ranks: 1, Stdout: io.Discard, Stderr: &stderr, Status: true})
+	must.Do(t, err)
+	m.Status("one")
+	must.Soon(t, "status", func() bool { return stderr.String() == "one" })
+	must.Do(t, m.Finish(t.Context()))
+	if stderr.String() != "one\r\x1b[K" {
+		t.Errorf("%q", stderr.String())
 	}
 }
 

@@ -402,3 +402,14 @@ func TestLinkFailed(t *testing.T) {
 		}
 	}
 }
+
+// TestNotYetHeard: hosts that have not spoken yet are not silent, and the launcher is not isolated from them.
+func TestNotYetHeard(t *testing.T) {
+	s := newScene(2)
+	s.of(0).Heard, s.of(1).Heard = time.Time{}, time.Time{}
+	for now := 1.0; now < 6; now++ {
+		if got := words(s.hosts.Look(sec(now), s.view)); got != "" || !s.hosts.IsolatedSince().IsZero() {
+			t.Errorf("after %v s: %q, isolated since %v", now, got, s.hosts.IsolatedSince())
+		}
+	}
+}

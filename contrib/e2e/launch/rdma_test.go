@@ -193,7 +193,7 @@ func TestRDMA(t *testing.T) {
 	})
 	t.Run("port down", func(t *testing.T) {
 		defer c.standin.Fault("down", "")()
-		if _, text := c.run(t, 1, flags...); !strings.Contains(text, "not RDMA: no port of standin0 is active; see gorun doctor") {
+		if _, text := c.run(t, 1, flags...); !strings.Contains(text, "not RDMA: standin0 port 1 is down; see rdma link and gorun doctor") {
 			t.Errorf("the port is down:\n%s", text)
 		}
 	})
