@@ -31,8 +31,11 @@ func withSettings(flags []cli.Flag) []cli.Flag {
 // applySettings gives flags the values that --set has for them.
 func applySettings(c *cli.Context) error {
 	for _, setting := range c.StringSlice("set") {
-		key, value, _ := strings.Cut(setting, "=")
+		key, value, given := strings.Cut(setting, "=")
 		f := findFlag(c.Command.Flags, key)
+		if _, toggle := f.(*cli.BoolFlag); toggle && !given {
+			value = "true"
+		}
 		if f == nil || *category(f) != settingsTopic {
 			return &usageError{fmt.Errorf("--set %s: there is no such setting", setting), "gorun help settings lists them"}
 		}

@@ -112,9 +112,7 @@ func List(dir string) (all []Program) {
 	for _, e := range entries {
 		if isHash().MatchString(e.Name()) && e.IsDir() {
 			p := Program{Dir: filepath.Join(dir, e.Name())}
-			if info, err := e.Info(); err == nil {
-				p.Used = info.ModTime()
-			}
+			p.Used = usedAt(p.Dir)
 			if info, err := os.Stat(filepath.Join(p.Dir, "gorun")); err == nil {
 				p.Size = info.Size()
 			}
@@ -197,6 +195,7 @@ func Tend(ctx context.Context, exe string) {
 		for _, file := range left {
 			if info, err := os.Stat(file); err == nil && now.Sub(info.ModTime()) > uploadTimeout {
 				os.Remove(file)
+				os.Chtimes(p.Dir, p.Used, p.Used)
 			}
 		}
 	}
@@ -216,10 +215,19 @@ func limit(all []Program, now time.Time) bool {
 		if p.Tree {
 			p.measure()
 		}
-		info, err := os.Stat(p.Dir) // another job may have begun to use it
-		if !p.InUse && !p.Written && err == nil && info.ModTime().Equal(p.Used) {
+		if !p.InUse && !p.Written && usedAt(p.Dir).Equal(p.Used) { // or another job has begun to use it
 			os.RemoveAll(p.Dir)
 		}
 	}
 	return true
+}
+
+// usedAt returns when a job last used what is in a directory. gorun 1.0 marks a file in it.
+func usedAt(dir string) (at time.Time) {
+	for _, name := range []string{dir, filepath.Join(dir, "used")} {
+		if info, err := os.Stat(name); err == nil && info.ModTime().After(at) {
+			at = info.ModTime()
+		}
+	}
+	return at
 }

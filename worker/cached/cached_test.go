@@ -62,6 +62,9 @@ func TestLimit(t *testing.T) {
 	dir := t.TempDir()
 	program(t, dir, 1, 90*day)
 	program(t, dir, 2, 25*time.Hour)
+	old := program(t, dir, 3, 90*day) // another host runs it with gorun 1.0, which marks a file
+	must.Do(t, os.WriteFile(filepath.Join(old, "used"), nil, 0o600))
+	must.Do(t, os.Chtimes(old, time.Now().Add(-90*day), time.Now().Add(-90*day)))
 	run(t, program(t, dir, 4, 30*day))
 	program(t, dir, 5, 23*time.Hour)
 	for _, number := range []int{6, 7} {
@@ -69,9 +72,12 @@ func TestLimit(t *testing.T) {
 	}
 	own := program(t, dir, 8, time.Hour)
 	for name, age := range map[string]time.Duration{".up-old": 2 * time.Hour, ".up-new": time.Minute} {
-		file := filepath.Join(dir, strings.Repeat("8", 64), name)
-		must.Do(t, os.WriteFile(file, nil, 0o600))
-		must.Do(t, os.Chtimes(file, time.Now().Add(-age), time.Now().Add(-age)))
+		for _, in := range []string{strings.Repeat("8", 64), strings.Repeat("2", 64)} {
+			file := filepath.Join(dir, in, name)
+			must.Do(t, os.WriteFile(file, nil, 0o600))
+			must.Do(t, os.Chtimes(file, time.Now().Add(-age), time.Now().Add(-age)))
+			must.Do(t, os.Chtimes(filepath.Dir(file), time.Now().Add(-25*time.Hour), time.Now().Add(-25*time.Hour)))
+		}
 	}
 	other := filepath.Join(dir, "id")
 	must.Do(t, os.WriteFile(other, nil, 0o600))
@@ -79,7 +85,7 @@ func TestLimit(t *testing.T) {
 	cancel()
 	Tend(ended, filepath.Join(own, "gorun"))
 	got := there(t, dir)
-	for _, number := range "45678" {
+	for _, number := range "345678" {
 		got = strings.Replace(got, string(number), "", 1)
 		if _, err := os.Stat(filepath.Join(dir, strings.Repeat(string(number), 64))); err != nil {
 			t.Errorf("program %c is gone", number)
