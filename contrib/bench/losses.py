@@ -171,8 +171,8 @@ def commands(system: str, python: str, rank: list[str]) -> list[tuple[list[str],
     elastic = ["--nnodes", "1", "--max-restarts", "1000"]
     if system in ("torchrun", "ft_launcher"):
         port = ["--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{free_port()}"]
-        # With the store that agent and ranks share, restarted ranks dial addresses of ended ones, and wait for half
-        # an hour: pytorch/pytorch#135712.
+        # In the store that agent and ranks share, restarted ranks find addresses of ended ones, and wait
+        # for half an hour: pytorch/pytorch#135712.
         own = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
         return [([*launchers[system], *elastic, *port, "--nproc-per-node", str(RANKS), *rank[1:]], own)]
     lighthouse = f"127.0.0.1:{free_port()}"

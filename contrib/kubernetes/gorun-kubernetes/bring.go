@@ -28,6 +28,8 @@ const (
 	daemonPort = "7575"
 	// bringLimit is how long the launcher's pod waits for the job once there are workers: its files may take a while.
 	bringLimit = time.Hour
+	// stopLimit is how long one worker has to stop the job, with the grace that its ranks have.
+	stopLimit = 30 * time.Second
 )
 
 // worker returns a worker that takes jobs, nil while there is none.
@@ -119,7 +121,10 @@ func (r *runner) takeBack(ctx context.Context) {
 		if p.Labels[partLabel] != workerPart || !started(p) || ended(p) != nil {
 			continue
 		}
-		if code, err := r.gorun(ctx, p.Name, []string{"stop"}, nil, nil, func(string, ...any) {}); err == nil && code == 0 || ctx.Err() != nil {
+		one, cancel := context.WithTimeout(ctx, stopLimit)
+		code, err := r.gorun(one, p.Name, []string{"stop"}, nil, nil, func(string, ...any) {})
+		cancel()
+		if err == nil && code == 0 || ctx.Err() != nil {
 			return
 		}
 	}
