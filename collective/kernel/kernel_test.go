@@ -238,17 +238,6 @@ func TestHalfConversions(t *testing.T) {
 	}
 }
 
-// TestRoundedOnce has a sum that differs when every addition is rounded to 16 bits.
-func TestRoundedOnce(t *testing.T) {
-	p := kernel.Plan{Type: kernel.Float16, Op: kernel.Sum, Pre: 1, Post: 1}
-	one, tiny := encode(kernel.Float16, 1), encode(kernel.Float16, 0x1p-11)
-	dst := make([]byte, 2)
-	p.Reduce([][]byte{dst}, nil, [][]byte{one, tiny, tiny})
-	if got := decode(kernel.Float16, dst); got != 1+0x1p-10 {
-		t.Errorf("1 + 2⁻¹¹ + 2⁻¹¹ = %v", got)
-	}
-}
-
 func TestCopy(t *testing.T) {
 	rng := rand.New(rand.NewPCG(9, 10))
 	for _, n := range []int{0, 1, 100, 16 << 10, 40000} {
@@ -316,21 +305,6 @@ func TestMisuse(t *testing.T) {
 			}()
 			f()
 		}()
-	}
-}
-
-func TestForce(t *testing.T) {
-	if _, err := kernel.Force("sse"); err == nil {
-		t.Error("forced an unknown instruction set")
-	}
-	before := kernel.Level()
-	restore, err := kernel.Force("generic")
-	if err != nil || kernel.Level() != "generic" {
-		t.Errorf("Force: %v, now %s", err, kernel.Level())
-	}
-	restore()
-	if kernel.Level() != before {
-		t.Errorf("restored %s, was %s", kernel.Level(), before)
 	}
 }
 
