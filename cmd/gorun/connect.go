@@ -132,6 +132,7 @@ func newDialer(o *jobFlags) (*dialer, error) {
 			return prompt(ctx, question)
 		},
 		Command: command,
+		Verbose: o.Verbose,
 		Log:     slog.New(slog.DiscardHandler),
 		Note:    func(host, text string) { voice.note("gorun: %s: %s", host, text) },
 	})

@@ -27,7 +27,7 @@ var approved = gossh.Config{
 
 // limitAlgorithms takes from each list of ssh_config what gorun knows, and prefers what is fast.
 func (s *settings) limitAlgorithms() error {
-	var none error // or errSystem, if gorun knows nothing of a list
+	var none error // or needsSystem, if gorun knows nothing of a list
 	take := func(keyword string, ours ...string) []string {
 		if s.values[keyword] == nil {
 			return nil
@@ -35,7 +35,7 @@ func (s *settings) limitAlgorithms() error {
 		list := strings.Split(s.values.first(keyword), ",")
 		both := slices.DeleteFunc(ours, func(a string) bool { return !slices.Contains(list, a) })
 		if len(both) == 0 {
-			none = errSystem
+			none = needsSystem(keyword)
 		}
 		return both
 	}

@@ -27,6 +27,7 @@ type Client struct {
 	retry  retry
 	near   func(*Conn) bool
 	plain  atomic.Int32 // uploads that were not compressed
+	told   sync.Map     // the hosts that the system's ssh logs in to
 
 	hostTimeout, waitEvery, silence, quietLogin time.Duration // the constants, except in tests
 
@@ -101,8 +102,11 @@ func (c *Client) Connect(ctx context.Context, host string) (*Conn, error) {
 	var route []string
 	if err == nil && s.command == nil {
 		route, err = c.route(ctx, s, 0)
-		if errors.Is(err, errSystem) {
-			s.command, err = s.bySystem(), nil
+	}
+	if err == nil && s.system != nil {
+		err = c.bySystem(ctx, s, route)
+		if _, told := c.told.LoadOrStore(host, true); c.cfg.Verbose && !told {
+			c.cfg.Note(host, s.system.Error()+", which logs in")
 		}
 	}
 	if err == nil && s.command != nil {
@@ -128,7 +132,7 @@ func (c *Client) Connect(ctx context.Context, host string) (*Conn, error) {
 }
 
 // route returns the bastions on the way to a machine: the ones its ssh_config names, preceded by the ones that the
-// first of them needs itself. It fails with errSystem if gorun's own client cannot log in to one of them.
+// first of them needs itself. It sets s.system if gorun's own client cannot log in to one of them.
 func (c *Client) route(ctx context.Context, s *settings, depth int) ([]string, error) {
 	if len(s.jumps) == 0 {
 		return nil, nil
@@ -136,20 +140,18 @@ func (c *Client) route(ctx context.Context, s *settings, depth int) ([]string, e
 	var first *settings
 	for _, hop := range s.jumps {
 		one, err := c.settingsFor(ctx, hop, true)
-		switch {
-		case err != nil:
+		if err != nil {
 			named := *err.(*Error)
 			named.Hop = hop
 			return nil, &named
-		case one.command != nil:
-			return nil, errSystem
 		}
-		first = cmp.Or(first, one)
+		first, s.system = cmp.Or(first, one), cmp.Or(s.system, one.system)
 	}
 	if depth == maxHops {
 		return nil, &Error{Hop: s.jumps[0], Step: StepConfig, Err: errors.New("too many bastions in a row: does ProxyJump go in circles?")}
 	}
 	before, err := c.route(ctx, first, depth+1)
+	s.system = cmp.Or(s.system, first.system)
 	return append(before, s.jumps...), err
 }
 

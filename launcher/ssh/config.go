@@ -49,8 +49,9 @@ type Config struct {
 	// and Ctrl-Z at the terminal do not reach it.
 	Command []string
 
-	Log  *slog.Logger            // nil = discard
-	Note func(host, text string) // reports events the user should see once, such as an accepted host key; nil = discard
+	Log     *slog.Logger            // nil = discard
+	Note    func(host, text string) // reports events the user should see once, such as an accepted host key; nil = discard
+	Verbose bool                    // Note also has the hosts that the system's ssh logs in to, and why
 }
 
 // withDefaults fills in what every later function relies on.

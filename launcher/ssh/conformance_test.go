@@ -23,7 +23,7 @@ import (
 // likeSSH is a configuration with which OpenSSH's client and gorun log in to the same sshd, or refuse to. The words in
 // capitals are replaced: DIR is a directory for this login alone, PORT an sshd with three keys, CERT one with a
 // certificate, OLD and OTHER ones whose certificates are expired and for another name, RSACERT one with an authority of
-// RSA; ED, EC and RSA are the keys of the first, CAKEY and RSACAKEY the authorities, SHOWN the certificate of CERT and BARE
+// RSA; ED and RSA are keys of the first, CAKEY and RSACAKEY the authorities, SHOWN the certificate of CERT and BARE
 // its key, and BAD is a key of no one.
 type likeSSH struct {
 	config string // comes before what all configurations have
@@ -183,6 +183,9 @@ var conformance = []likeSSH{
 	{config: "Host jump\n Ciphers aes128-cbc\nHost box\n ProxyJump jump\nHost *"},
 	{config: "Host jump\n VerifyHostKeyDNS yes\nHost box\n ProxyJump jump\nHost *"},
 	{config: "VerifyHostKeyDNS yes"},
+	{config: "UNSET\nVerifyHostKeyDNS yes\nHost box\n ProxyJump jump\nHost *", known: unknown, new: true},
+	{config: "VerifyHostKeyDNS yes\nHost first middle\n ProxyCommand none\nHost jump\n ProxyJump first\nHost box\n ProxyJump jump,middle\nHost *"},
+	{config: "VerifyHostKeyDNS yes\nForwardAgent yes\nRequestTTY force\nControlMaster auto\nControlPath DIR/%C\nRemoteForward DIR/s DIR/t\nHost jump\n StdinNull yes\nHost box\n ProxyJump jump\nHost *"},
 	{config: "KnownHostsCommand DIR/keys %H", known: unknown, prefix: "printf '#!/bin/sh\\necho \"$1\" ED\\n' >keys; chmod 755 keys"},
 	// Blocks, quoting, includes.
 	{config: "Match exec false\n Port 1\nMatch exec \"test %n = box\"\n BatchMode no\nMatch all"},
@@ -269,7 +272,7 @@ func TestLikeSSH(t *testing.T) {
 	many := "MaxStartups 100:30:200\nAuthorizedKeysFile " + shared + "/authorized\n"
 	writeFile(t, filepath.Join(shared, "authorized"), []byte(read("id")+"\n"+read("rsa")+"\n"), 0o644)
 	plain := startSSHD(t, allowed, many+strings.ReplaceAll("HostKey DIR/host\nHostKey DIR/hostrsa\nHostKey DIR/hostec\n", "DIR", shared))
-	words := []string{"PORT RSA", plain.port + " " + read("hostrsa"), "PORT", plain.port, "ED", read("host"), "EC", read("hostec"), "BAD", read("bad"),
+	words := []string{"PORT RSA", plain.port + " " + read("hostrsa"), "PORT", plain.port, "ED", read("host"), "BAD", read("bad"),
 		"RSACAKEY", read("rsaca"), "CAKEY", read("ca"), "BARE", read("cert"), "PYTHON", "python3", "SHOWN", read("cert-cert")}
 	for word, key := range map[string]string{"CERT": "cert", "OLD": "old", "OTHER": "other", "RSACERT": "rsacert"} {
 		d := startSSHD(t, allowed, fmt.Sprintf("%sHostKey %s/%s\nHostCertificate %s/%s-cert.pub\n", many, shared, key, shared, key))

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 )
 
 // external runs each session with the system's ssh, or a program of the user's, in place of the built-in client. It authenticates,
@@ -21,18 +22,62 @@ type external struct {
 	server string // as far as ssh_config determines it
 	plain  bool   // OpenSSH connects directly to the host and prints its errors
 	argv   []string
+	byHand string          // a shorter command, for the user
 	ctx    context.Context // lasts as long as the Conn
 	cancel context.CancelFunc
 }
 
-// external turns the flags into arguments of ssh(1). ssh_config is left to the program.
-func (c *Client) external(s *settings) external {
+// bySystem has OpenSSH's client log in to a host that gorun's own cannot, with the same options on bastions as on the host.
+func (c *Client) bySystem(ctx context.Context, s *settings, route []string) error {
+	proxy := ""
+	for i, hop := range route {
+		bastion, err := c.settingsFor(ctx, hop, true)
+		if err != nil {
+			return err
+		}
+		bastion.command = bastion.openSSH(proxy, i)
+		user, _, port, _ := splitHost(hop)
+		proxy = ""
+		for _, word := range c.arguments(bastion, user, port) {
+			if !plainWord.MatchString(word) {
+				word = "'" + strings.ReplaceAll(word, "'", `'"'"'`) + "'" // ssh_config takes backslashes for more than shells do
+			}
+			proxy += strings.ReplaceAll(word, "%", "%%") + " "
+		}
+		proxy += "-W '[%h]:%p'"
+	}
+	s.command = s.openSSH(proxy, len(route))
+	return nil
+}
+
+// openSSH is OpenSSH's client for one machine, behind so many bastions. It may accept the keys that gorun would, asks for no
+// password, reports how it ends, and obeys no keyword that is of no effect on what gorun does.
+func (s *settings) openSSH(proxy string, bastions int) []string {
+	unknown := strings.Replace(s.values.first("stricthostkeychecking"), "ask", "yes", 1) // no one is asked
+	limit := time.Duration(bastions+1) * s.timeout                                       // the logins of bastions come first
+	argv := []string{"ssh", "-T", "-a", "-x", "-o", "RemoteCommand=none", "-o", "LogLevel=INFO", "-o", "StrictHostKeyChecking=" + unknown,
+		"-o", "PasswordAuthentication=no", "-o", "KbdInteractiveAuthentication=no", "-o", fmt.Sprintf("ConnectTimeout=%d", max(1, limit/time.Second))}
+	if proxy != "" {
+		argv = append(argv, "-o", "ProxyCommand="+proxy)
+	}
+	for option := range strings.FieldsSeq(`ClearAllForwardings=yes ControlMaster=no ControlPath=none PermitLocalCommand=no Tunnel=no StdinNull=no
+		ForkAfterAuthentication=no SessionType=default ChannelTimeout=none AddKeysToAgent=no UpdateHostKeys=no VisualHostKey=no`) {
+		keyword, _, _ := strings.Cut(option, "=")
+		if s.values[strings.ToLower(keyword)] != nil { // older clients do not have all of them
+			argv = append(argv, "-o", option)
+		}
+	}
+	return argv
+}
+
+// arguments are those of ssh(1) for one machine, with the flags. ssh_config is left to the program.
+func (c *Client) arguments(s *settings, user string, port int) []string {
 	argv := slices.Clone(s.command)
 	if c.cfg.ConfigFile != "" {
 		argv = append(argv, "-F", c.cfg.expandHome(c.cfg.ConfigFile))
 	}
-	if c.cfg.Port != 0 {
-		argv = append(argv, "-p", strconv.Itoa(c.cfg.Port))
+	if port != 0 {
+		argv = append(argv, "-p", strconv.Itoa(port))
 	}
 	for _, f := range c.cfg.IdentityFiles {
 		argv = append(argv, "-i", c.cfg.expandHome(f))
@@ -40,14 +85,21 @@ func (c *Client) external(s *settings) external {
 	if s.command[0] == "ssh" && cmp.Or(s.values.first("serveraliveinterval"), "0") == "0" { // the system's
 		argv = append(argv, "-o", "ServerAliveInterval=5") // or it would not notice a lost connection
 	}
-	target := s.alias
-	if user, _, _, _ := splitHost(s.host); user != "" {
-		target = user + "@" + target
-	} else if c.cfg.User != "" {
-		target = c.cfg.User + "@" + target
+	if user != "" {
+		user += "@"
+	}
+	return append(argv, user+s.alias)
+}
+
+func (c *Client) external(s *settings) external {
+	user, _, _, _ := splitHost(s.host)
+	argv := c.arguments(s, cmp.Or(user, c.cfg.User), c.cfg.Port)
+	hand := argv
+	if s.system != nil {
+		hand = append([]string{"ssh"}, argv[len(s.command):]...)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	return external{client: c, server: s.addr(), plain: c.direct(s), argv: append(argv, target), ctx: ctx, cancel: cancel}
+	return external{client: c, server: s.addr(), plain: c.direct(s), argv: argv, byHand: strings.Join(hand, " "), ctx: ctx, cancel: cancel}
 }
 
 // direct reports whether OpenSSH's client connects directly to a host and is not silenced. Nothing is known about a
@@ -142,9 +194,9 @@ func (e external) blame(said string) *Error {
 			return dialError(e.server, cause)
 		}
 	}
-	failed := &Error{Hint: "try it by hand: " + strings.Join(e.argv, " ") + " true"}
+	failed := &Error{Hint: "try it by hand: " + e.byHand + " true"}
 	switch {
-	case wasDropped(said):
+	case wasDropped(said), strings.Contains(said, " timed out during banner exchange"):
 		failed.Step = StepHandshake
 	case strings.Contains(said, "Host key verification failed"):
 		failed.Step = StepHostKey

@@ -35,4 +35,9 @@ func TestFIPSOnly(t *testing.T) {
 		h, _ := sshdHome(t, "KexAlgorithms curve25519-sha256")
 		refused(t, h.client(t), "box", ssh.StepHandshake, "no common algorithm for key exchange", "FIPS 140-only mode")
 	})
+	t.Run("another client", func(t *testing.T) {
+		h := newHome(t)
+		h.config(t, "VerifyHostKeyDNS yes\n")
+		refused(t, h.client(t), "box", ssh.StepConfig, "this VerifyHostKeyDNS needs OpenSSH's client, which FIPS 140-only mode does not limit", "--ssh-command ssh logs in by it")
+	})
 }

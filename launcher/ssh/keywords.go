@@ -1,7 +1,9 @@
 package ssh
 
 import (
-	"errors"
+	"cmp"
+	"fmt"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -54,18 +56,23 @@ var classes, spelling = func() (map[string]class, map[string]string) {
 // renamed has the present names of keywords that older releases print.
 var renamed = map[string]string{"pubkeyacceptedkeytypes": "pubkeyacceptedalgorithms", "rsaminsize": "requiredrsasize"}
 
-// errSystem is why gorun's own client must not log in: it cannot obey the configuration. OpenSSH's client does, where there is one.
-var errSystem = errors.New("this configuration takes OpenSSH's client, which is not on this machine")
+// needsSystem is why gorun's own client must not log in: a keyword, in lower case, that it cannot obey. OpenSSH's client does,
+// where there is one.
+type needsSystem string
 
-// obeyable returns errSystem if gorun's own client must not log in as the values have it.
+func (keyword needsSystem) Error() string {
+	return fmt.Sprintf("this %s needs OpenSSH's client", cmp.Or(spelling[string(keyword)], string(keyword)))
+}
+
+// obeyable returns needsSystem if gorun's own client must not log in as the values have it.
 func (v values) obeyable() error {
-	for keyword := range v {
+	for _, keyword := range slices.Sorted(maps.Keys(v)) {
 		said := strings.ToLower(v.first(keyword))
 		on := !slices.Contains([]string{"", "no", "false"}, said)
 		switch {
 		case classes[keyword] == unknown, classes[keyword] == system && on, keyword == "pubkeyauthentication" && !on,
 			keyword == "preferredauthentications" && !slices.Contains(strings.Split(v.first(keyword), ","), "publickey"):
-			return errSystem
+			return needsSystem(keyword)
 		}
 	}
 	return nil

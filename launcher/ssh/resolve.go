@@ -132,8 +132,8 @@ func (r *resolver) ask(ctx context.Context, t target) (values, *files, error) {
 	if slices.ContainsFunc(read.orders, kept) {
 		v[inOrder] = []string{"yes"}
 	}
-	if read.blanks || strings.Contains(r.cfg.Home, " ") {
-		return v, read, errSystem
+	if read.blanks != "" || strings.Contains(r.cfg.Home, " ") {
+		return v, read, needsSystem(cmp.Or(read.blanks, "userknownhostsfile"))
 	}
 	maps.DeleteFunc(v, func(keyword string, _ []string) bool { return classes[keyword] == unknown && !read.keywords[keyword] })
 	return v, read, nil

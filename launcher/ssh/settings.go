@@ -3,6 +3,7 @@ package ssh
 import (
 	"cmp"
 	"context"
+	"crypto/fips140"
 	"errors"
 	"fmt"
 	"maps"
@@ -53,6 +54,7 @@ type settings struct {
 	values       values // all of ssh_config
 
 	command []string // in place of gorun's own client; nil = none
+	system  error    // why the system's ssh logs in, to the machine or to a bastion on the way; nil = it does not
 }
 
 func (s *settings) addr() string { return net.JoinHostPort(s.hostName, strconv.Itoa(s.port)) }
@@ -75,8 +77,14 @@ var defaultKeyFiles = [...]string{"id_ed25519", "id_ecdsa", "id_rsa"}
 // *Error, which hosts may share.
 func (c *Client) settingsFor(ctx context.Context, host string, bastion bool) (s *settings, err error) {
 	defer func() {
-		if errors.Is(err, errSystem) && c.config.program != "" {
-			s.command, err = s.bySystem(), nil
+		switch needs := needsSystem(""); {
+		case !errors.As(err, &needs):
+		case c.config.program == "":
+			err = &Error{Step: StepConfig, Err: fmt.Errorf("%w, which is not on this machine", err), Hint: "install openssh-client; --ssh-config none reads no file"}
+		case fips140.Enforced():
+			err = &Error{Step: StepConfig, Err: fmt.Errorf("%w, which FIPS 140-only mode does not limit", err), Hint: "--ssh-command ssh logs in by it"}
+		default:
+			s.system, err = needs, nil
 		}
 		if e := new(Error); err != nil && !errors.As(err, &e) {
 			err = &Error{Step: StepConfig, Err: err}
@@ -98,7 +106,7 @@ func (c *Client) settingsFor(ctx context.Context, host string, bastion bool) (s 
 		err = v.obeyable()
 	}
 	taken := err // by the system's ssh
-	if own && err != nil && !errors.Is(err, errSystem) {
+	if own && err != nil && !errors.As(err, new(needsSystem)) {
 		return nil, err
 	}
 	s = &settings{
@@ -147,18 +155,6 @@ func (c *Client) settingsFor(ctx context.Context, host string, bastion bool) (s 
 	return s, s.limitAlgorithms()
 }
 
-// bySystem is OpenSSH's client for a host that gorun's own cannot log in to. It may accept the keys that gorun would, asks
-// for no password, and reports how it ends.
-func (s *settings) bySystem() []string {
-	unknown := "accept-new"
-	if s.anyKey {
-		unknown = "no"
-	} else if s.strict {
-		unknown = "yes"
-	}
-	return []string{"ssh", "-o", "StrictHostKeyChecking=" + unknown, "-o", "PasswordAuthentication=no", "-o", "KbdInteractiveAuthentication=no", "-o", "LogLevel=INFO"}
-}
-
 // way returns the bastions, or the ProxyCommand.
 func (c *Client) way(s *settings) (jumps []string, command string, err error) {
 	jump := s.values.first("proxyjump")
@@ -166,11 +162,13 @@ func (c *Client) way(s *settings) (jumps []string, command string, err error) {
 		command, err = c.expand(s, "proxycommand", s.values.first("proxycommand"), nil)
 		return nil, command, err
 	}
-	jump, err = c.expand(s, "proxyjump", jump, nil)
+	if jump, err = c.expand(s, "proxyjump", jump, nil); err != nil {
+		return nil, "", err
+	}
 	for hop := range strings.SplitSeq(jump, ",") {
 		jumps = append(jumps, strings.TrimSpace(hop))
 	}
-	return jumps, "", err
+	return jumps, "", nil
 }
 
 // paths splits a list of known_hosts files, which OpenSSH prints without quotes.
@@ -200,7 +198,7 @@ func (c *Client) keyFiles(s *settings) error {
 		text = c.cfg.expandHome(text)
 		expanded, err := c.expand(s, keyword, text, nil)
 		if strings.HasPrefix(text, "~") {
-			err = errSystem // there is no such user
+			err = needsSystem(keyword) // there is no such user
 		}
 		bad = cmp.Or(bad, err)
 		return expanded
@@ -258,7 +256,7 @@ func (c *Client) expand(s *settings, keyword, text string, more map[string]strin
 			value, known = c.cfg.LookupEnv(strings.TrimSuffix(name, "}"))
 		}
 		if !known {
-			err = errSystem
+			err = needsSystem(keyword)
 		}
 		return value
 	}), err

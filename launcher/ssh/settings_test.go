@@ -1,11 +1,13 @@
 package ssh
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"os"
+	"os/exec"
 	osuser "os/user"
 	"path/filepath"
 	"reflect"
@@ -263,35 +265,103 @@ func TestConfigFiles(t *testing.T) {
 	}
 }
 
-// TestBySystemSSH: where gorun's own client cannot obey, on the host or on a bastion, the system's logs in, and accepts the keys
-// that gorun would.
+// TestBySystemSSH: where gorun's own client cannot obey, on the host or on a bastion, the system's logs in, accepts the keys
+// that gorun would, and obeys nothing that is of no effect. With -v a line says so, once a host.
 func TestBySystemSSH(t *testing.T) {
 	needsSSH(t)
+	me, err := osuser.Current()
+	must.Do(t, err)
 	t.Setenv("KNOWN", "a b")
-	for config, want := range map[string]string{
-		"IdentityFile ~/x":        "",
-		"VerifyHostKeyDNS no":     "",
-		"VerifyHostKeyDNS yes":    "accept-new",
-		"RevokedHostKeys ~/x":     "accept-new",
-		"PubkeyAuthentication no": "accept-new",
-		"PreferredAuthentications hostbased\nStrictHostKeyChecking ask": "yes",
-		"IdentityFile ~/%Z\nStrictHostKeyChecking no":                   "no",
-		"MACs umac-64@openssh.com":                                      "accept-new",
-		"UserKnownHostsFile '~/a /b'":                                   "accept-new",
-		"UserKnownHostsFile ${KNOWN}/c":                                 "accept-new",
-		"Host h\n ProxyJump j\nHost j\n BindAddress 127.0.0.1":          "accept-new",
+	const effects = "ForwardAgent yes\nForwardX11 yes\nLocalForward 1 a:1\nRemoteForward 1 a:1\nDynamicForward 1\nPermitLocalCommand yes\nLocalCommand x\n" +
+		"RequestTTY force\nRemoteCommand x\nStdinNull yes\nForkAfterAuthentication yes\nSessionType none\nTunnel yes\nControlMaster yes\nControlPath x\n" +
+		"ControlPersist yes\nAddKeysToAgent yes\nUpdateHostKeys ask\nVisualHostKey yes\n"
+	for config, want := range map[string]struct{ keys, because, way string }{
+		"IdentityFile ~/x":                                     {},
+		"VerifyHostKeyDNS no":                                  {},
+		"UserKnownHostsFile \"~/a\" \"~/b\" '~/c'":             {},
+		"Host other\n UserKnownHostsFile '~/a b'":              {},
+		"VerifyHostKeyDNS yes":                                 {"accept-new", "VerifyHostKeyDNS", ""},
+		"RevokedHostKeys ~/x\nConnectTimeout 7":                {"accept-new", "RevokedHostKeys", "flag@h:9 in 7s"},
+		"PubkeyAuthentication no":                              {"accept-new", "PubkeyAuthentication", ""},
+		"IdentityFile ~/%Z\nStrictHostKeyChecking no":          {"false", "IdentityFile", ""},
+		"MACs umac-64@openssh.com":                             {"accept-new", "MACs", ""},
+		"UserKnownHostsFile '~/a /b'":                          {"accept-new", "UserKnownHostsFile", ""},
+		"GlobalKnownHostsFile \"~/a\" \"~/a /b\"":              {"accept-new", "GlobalKnownHostsFile", ""},
+		"UserKnownHostsFile ${KNOWN}/c":                        {"accept-new", "UserKnownHostsFile", ""},
+		"BindInterface lo\n" + effects:                         {"accept-new", "BindInterface", ""},
+		"Host h\n ProxyJump u@j:7\nHost j\n ProxyJump k":       {},
+		"Host h\n ProxyJump j\nHost j\n BindAddress 127.0.0.1": {"accept-new", "BindAddress", "flag@h:9 in 20s, ME@j:22 in 10s"},
+		"Host h\n ProxyJump a,u@j:7\nHost a\n ProxyJump k\nHost k\n BindAddress 127.0.0.1":    {"accept-new", "BindAddress", "flag@h:9 in 40s, u@j:7 in 30s, ME@a:22 in 20s, ME@k:22 in 10s"},
+		"PreferredAuthentications hostbased\nStrictHostKeyChecking ask\nHost h\n ProxyJump j": {"true", "PreferredAuthentications", "flag@h:9 in 20s, ME@j:22 in 10s"},
 	} {
-		c := testClient(t, Config{Home: t.TempDir(), LocalUser: "me", LookupEnv: os.LookupEnv}, map[string]string{".ssh/config": config})
+		var notes []string
+		home := t.TempDir()
+		c := testClient(t, Config{Home: home, LocalUser: "me", LookupEnv: os.LookupEnv, IdentityFiles: []string{"~/a key"}, User: "flag", Port: 9, Verbose: true,
+			Note: func(host, text string) { notes = append(notes, host+": "+text) }}, map[string]string{".ssh/config": config, "a key": ""})
 		s, err := c.settingsFor(t.Context(), "h", false)
 		must.Do(t, err)
-		command := s.command
-		if _, err := c.route(t.Context(), s, 0); command == nil && errors.Is(err, errSystem) {
-			command = s.bySystem()
+		_, err = c.route(t.Context(), s, 0)
+		must.Do(t, err)
+		if (s.system != nil) != (want.because != "") {
+			t.Errorf("%q: %v, want %v", config, s.system, want)
 		}
-		if by := strings.Contains(fmt.Sprint(command), "StrictHostKeyChecking="+want+" "); (command != nil) != (want != "") || command != nil && !by {
-			t.Errorf("%q: %q, want %q", config, command, want)
+		if s.system == nil {
+			continue
+		}
+		var e external
+		var way []string
+		for range 2 {
+			conn, err := c.Connect(t.Context(), "h")
+			must.Do(t, err)
+			e = conn.transport.(external)
+			conn.Close()
+		}
+		if said := "h: this " + want.because + " needs OpenSSH's client, which logs in"; !slices.Equal(notes, []string{said}) {
+			t.Errorf("%q: it says %q, want %q", config, notes, said)
+		}
+		if hint := e.blame("Host key verification failed.").Hint; !strings.HasPrefix(hint, "try it by hand: ssh -F /") || !strings.HasSuffix(hint, " flag@h true") {
+			t.Errorf("%q: hint %q", config, hint)
+		}
+		for argv, command := e.argv, ""; argv != nil; argv = words(t, command) {
+			out, err := exec.Command(argv[0], slices.Insert(slices.Clone(argv[1:]), 0, "-G")...).Output()
+			must.Do(t, err)
+			v := "\n" + string(out)
+			for _, line := range []string{"requesttty false", "forwardagent no", "forwardx11 no", "clearallforwardings yes", "permitlocalcommand no", "stdinnull no",
+				"forkafterauthentication no", "sessiontype default", "tunnel false", "controlmaster false", "addkeystoagent false", "updatehostkeys false", "visualhostkey no",
+				"passwordauthentication no", "kbdinteractiveauthentication no", "stricthostkeychecking " + want.keys, "identityfile " + home + "/a key"} {
+				if line == "sessiontype default" && slices.Contains(argv, "-W") {
+					line = "sessiontype none"
+				}
+				if !strings.Contains(v, "\n"+line+"\n") {
+					t.Errorf("%q: %q does not have %s", config, argv, line)
+				}
+			}
+			if strings.Contains(v, "\ncontrolpath ") || strings.Contains(v, "\nremotecommand ") {
+				t.Errorf("%q: %q shares a connection or has a command", config, argv)
+			}
+			get := func(keyword string) string {
+				_, value, _ := strings.Cut(v, "\n"+keyword+" ")
+				value, _, _ = strings.Cut(value, "\n")
+				return value
+			}
+			way = append(way, fmt.Sprintf("%s@%s:%s in %ss", get("user"), get("host"), get("port"), get("connecttimeout")))
+			command = get("proxycommand")
+		}
+		if got := strings.Join(way, ", "); got != strings.ReplaceAll(cmp.Or(want.way, "flag@h:9 in 10s"), "ME", me.Username) {
+			t.Errorf("%q: by %s", config, got)
 		}
 	}
+}
+
+// words are those of a ProxyCommand, nil of none.
+func words(t *testing.T, command string) []string {
+	t.Helper()
+	if command == "" {
+		return nil
+	}
+	out, err := exec.Command("sh", "-c", `printf '%s\n' `+strings.NewReplacer("%%", "%", "%h", "HOST", "%p", "22").Replace(command)).Output()
+	must.Do(t, err)
+	return strings.Split(strings.TrimSuffix(string(out), "\n"), "\n")
 }
 
 // TestQuestionGivenUp: a host that is given up while OpenSSH is asked for it, and for others, fails none of them.
@@ -351,7 +421,7 @@ func TestOldNames(t *testing.T) {
 		c.config.program = filepath.Join(home, "ssh")
 		must.Do(t, os.Chmod(c.config.program, 0o700))
 		s, err := c.settingsFor(t.Context(), "h", false)
-		if err != nil || own != (s.command == nil) || own && (s.minRSA != 3072 || !slices.Equal(s.userKeys, []string{"ssh-ed25519"})) {
+		if err != nil || own != (s.system == nil) || own && (s.minRSA != 3072 || !slices.Equal(s.userKeys, []string{"ssh-ed25519"})) {
 			t.Errorf("%q: %+v, %v", written, s, err)
 		}
 	}
@@ -365,11 +435,11 @@ func TestWithoutSSH(t *testing.T) {
 	}{
 		{config: "# mine\nHost !h *\n Port 1\nHost h\n\tHostName\t%h.x\n User=u\n Port 7\n IdentityFile \"~/a b\"\n IdentityFile ~/c\n ProxyJump j\nForwardAgent yes\n", want: "u@h.x:7 [a b c] [j]"},
 		{config: "Host *\nHashKnownHosts yes\nSendEnv LANG LC_*\n", want: "me@h:22 [] []"},
-		{config: "Host x\n Ciphers aes128-ctr\n", want: "~/.ssh/config:2: this Ciphers takes OpenSSH's client, which is not on this machine"},
-		{config: "Match all\n", want: "~/.ssh/config:1: this Match takes OpenSSH's client"},
-		{config: "Nonsense 1\n", want: "~/.ssh/config:1: this nonsense takes OpenSSH's client"},
-		{config: "User a\\ b\n", want: "~/.ssh/config:1: this User takes OpenSSH's client"},
-		{config: "IdentityFile ~/%C\n", want: "this configuration takes OpenSSH's client, which is not on this machine"},
+		{config: "Host x\n Ciphers aes128-ctr\n", want: "~/.ssh/config:2: this Ciphers needs OpenSSH's client, which is not on this machine"},
+		{config: "Match all\n", want: "~/.ssh/config:1: this Match needs OpenSSH's client"},
+		{config: "Nonsense 1\n", want: "~/.ssh/config:1: this nonsense needs OpenSSH's client"},
+		{config: "User a\\ b\n", want: "~/.ssh/config:1: this User needs OpenSSH's client"},
+		{config: "IdentityFile ~/%C\n", want: "this IdentityFile needs OpenSSH's client, which is not on this machine"},
 		{config: "User a\n", mode: 0o620, want: "others may write ~/.ssh/config"},
 	} {
 		home := t.TempDir()
@@ -389,6 +459,14 @@ func TestWithoutSSH(t *testing.T) {
 		if !strings.Contains(got, tc.want) {
 			t.Errorf("%q: %s, want %s", tc.config, got, tc.want)
 		}
+	}
+}
+
+// TestBastionWithoutSSH: nor is there OpenSSH's client for a bastion.
+func TestBastionWithoutSSH(t *testing.T) {
+	c := clientWithoutSSH(t, Config{Home: t.TempDir(), LocalUser: "me"}, map[string]string{".ssh/config": "Host h\n ProxyJump j\nHost j\n IdentityFile ~/%C\n"})
+	if _, err := c.Connect(t.Context(), "h"); err == nil || err.Error() != "h: ssh config (bastion j): this IdentityFile needs OpenSSH's client, which is not on this machine" {
+		t.Errorf("got %v", err)
 	}
 }
 

@@ -34,7 +34,7 @@ type files struct {
 	names    string     // all that HostName lines say
 	orders   []string   // of host key algorithms, which known_hosts does not change
 	asks     bool       // StrictHostKeyChecking ask is for the host
-	blanks   bool       // the name of a known_hosts file may have blanks, which the list that OpenSSH prints does not show
+	blanks   string     // the keyword of a known_hosts file whose name may have blanks, which the list that OpenSSH prints does not show
 	apart    bool       // each host differs from all others
 }
 
@@ -94,17 +94,18 @@ func (f *files) add(path string, applies map[string]bool) {
 			f.orders = append(f.orders, strings.TrimPrefix(value, "^"))
 		case keyword == "hostname":
 			f.names += strings.ToLower(rest)
-		case strings.HasSuffix(keyword, "knownhostsfile"):
-			f.blanks = f.blanks || blanks.MatchString(rest)
+		case strings.HasSuffix(keyword, "knownhostsfile") && here && !plainPaths.MatchString(rest):
+			f.blanks = keyword
 		}
 		f.apart = f.apart || strings.HasPrefix(keyword, "canonical") || strings.Contains(rest, "%") && keyword != "proxycommand" && classes[keyword] != without
 	}
 }
 
 var (
-	plainName = regexp.MustCompile(`^[a-zA-Z0-9._:-]+$`)
-	blanks    = regexp.MustCompile(`"[^"]*[ \t][^"]*"|'[^']*[ \t][^']*'|[\\$]`)
-	numeric   = regexp.MustCompile(`^[0-9][0-9a-fA-FxX.]*$|:`)
+	plainName  = regexp.MustCompile(`^[a-zA-Z0-9._:-]+$`)
+	plainWord  = regexp.MustCompile(`^[a-zA-Z0-9@%+=:,./_-]+$`) // to a shell
+	plainPaths = regexp.MustCompile(`^([^"'\\$]|"[^" \t\\$]*"|'[^' \t\\$]*')*$`)
+	numeric    = regexp.MustCompile(`^[0-9][0-9a-fA-FxX.]*$|:`)
 )
 
 // key returns the same text for hosts that the files do not distinguish, "" before they are known.

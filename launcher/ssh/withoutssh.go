@@ -1,7 +1,6 @@
 package ssh
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -53,9 +52,7 @@ func (r *resolver) readWithoutSSH(t target) (values, error) {
 					v[keyword] = append(v[keyword], rest)
 				}
 			default:
-				err := fmt.Errorf("%s:%d: this %s takes OpenSSH's client, which is not on this machine",
-					r.cfg.shortPath(path), n, cmp.Or(spelling[keyword], keyword))
-				return nil, &Error{Step: StepConfig, Err: err, Hint: "install openssh-client; --ssh-config none reads no file"}
+				return nil, fmt.Errorf("%s:%d: %w", r.cfg.shortPath(path), n, needsSystem(keyword))
 			}
 		}
 	}
