@@ -138,7 +138,14 @@ func TestWaysOfSSH(t *testing.T) {
 	fails(c, `(?m)^gorun: error: host2: authenticate \(bastion nobody@host1\): nobody@host1: no key was accepted`,
 		"--ssh-config", c.Config("badjump", "Host host2\n ProxyJump nobody@host1\n"))
 
-	ranks(c, "--ssh-config", c.Config("system", "Host host2\n VerifyHostKeyDNS yes\n")) // by the system's ssh
+	// By the system's ssh, through the bastion too.
+	ranks(c, "--ssh-config", c.Config("system", "Host host2\n VerifyHostKeyDNS yes\n ForwardAgent yes\n RequestTTY force\n ControlMaster auto\n ControlPath "+c.Dir+"/%C\n ControlPersist yes\n"))
+	r := c.Gorun("-v", "--ssh-config", c.Config("systemjump", "Host host1\n VerifyHostKeyDNS yes\nHost host2 host3\n ProxyJump host1\n"), "-H", "host2,host3", "true")
+	for _, host := range []string{"host2", "host3"} {
+		if said := "gorun: " + host + ": this VerifyHostKeyDNS needs OpenSSH's client, which logs in\n"; r.Code != 0 || strings.Count(r.Stderr, said) != 1 {
+			t.Errorf("exit code %d, want 0 and %q in\n%s", r.Code, said, r.Stderr)
+		}
+	}
 	ranks(c, "--ssh-config", c.Config("proxycommand", "Host host2\n ProxyCommand ssh -F "+direct+" -W %h:%p host1\n"))
 
 	// The system's ssh, or whatever the user has.
