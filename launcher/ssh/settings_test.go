@@ -290,9 +290,9 @@ func TestBySystemSSH(t *testing.T) {
 		"UserKnownHostsFile ${KNOWN}/c":                        {"accept-new", "UserKnownHostsFile", ""},
 		"BindInterface lo\n" + effects:                         {"accept-new", "BindInterface", ""},
 		"Host h\n ProxyJump u@j:7\nHost j\n ProxyJump k":       {},
-		"Host h\n ProxyJump j\nHost j\n BindAddress 127.0.0.1": {"accept-new", "BindAddress", "flag@h:9 in 20s, ME@j:22 in 10s"},
-		"Host h\n ProxyJump a,u@j:7\nHost a\n ProxyJump k\nHost k\n BindAddress 127.0.0.1":    {"accept-new", "BindAddress", "flag@h:9 in 40s, u@j:7 in 30s, ME@a:22 in 20s, ME@k:22 in 10s"},
-		"PreferredAuthentications hostbased\nStrictHostKeyChecking ask\nHost h\n ProxyJump j": {"true", "PreferredAuthentications", "flag@h:9 in 20s, ME@j:22 in 10s"},
+		"Host h\n ProxyJump j\nHost j\n BindAddress 127.0.0.1": {"accept-new", "BindAddress", "flag@h:9 in 20s ME@j:22 in 10s to [h]:9"},
+		"Host h\n ProxyJump a,u@j:7\nHost a\n ProxyJump k\nHost k\n BindAddress 127.0.0.1":    {"accept-new", "BindAddress", "flag@h:9 in 40s u@j:7 in 30s to [h]:9 ME@a:22 in 20s to [j]:7 ME@k:22 in 10s to [a]:22"},
+		"PreferredAuthentications hostbased\nStrictHostKeyChecking ask\nHost h\n ProxyJump j": {"true", "PreferredAuthentications", "flag@h:9 in 20s ME@j:22 in 10s to [h]:9"},
 	} {
 		var notes []string
 		home := t.TempDir()
@@ -322,7 +322,7 @@ func TestBySystemSSH(t *testing.T) {
 		if hint := e.blame("Host key verification failed.").Hint; !strings.HasPrefix(hint, "try it by hand: ssh -F /") || !strings.HasSuffix(hint, " flag@h true") {
 			t.Errorf("%q: hint %q", config, hint)
 		}
-		for argv, command := e.argv, ""; argv != nil; argv = words(t, command) {
+		for argv := e.argv; argv != nil; {
 			out, err := exec.Command(argv[0], slices.Insert(slices.Clone(argv[1:]), 0, "-G")...).Output()
 			must.Do(t, err)
 			v := "\n" + string(out)
@@ -345,9 +345,12 @@ func TestBySystemSSH(t *testing.T) {
 				return value
 			}
 			way = append(way, fmt.Sprintf("%s@%s:%s in %ss", get("user"), get("host"), get("port"), get("connecttimeout")))
-			command = get("proxycommand")
+			if i := slices.Index(argv, "-W"); i > 0 {
+				way = append(way, "to "+argv[i+1])
+			}
+			argv = words(t, strings.NewReplacer("%%", "%", "%h", get("host"), "%p", get("port")).Replace(get("proxycommand")))
 		}
-		if got := strings.Join(way, ", "); got != strings.ReplaceAll(cmp.Or(want.way, "flag@h:9 in 10s"), "ME", me.Username) {
+		if got := strings.Join(way, " "); got != strings.ReplaceAll(cmp.Or(want.way, "flag@h:9 in 10s"), "ME", me.Username) {
 			t.Errorf("%q: by %s", config, got)
 		}
 	}
@@ -359,7 +362,7 @@ func words(t *testing.T, command string) []string {
 	if command == "" {
 		return nil
 	}
-	out, err := exec.Command("sh", "-c", `printf '%s\n' `+strings.NewReplacer("%%", "%", "%h", "HOST", "%p", "22").Replace(command)).Output()
+	out, err := exec.Command("sh", "-c", `printf '%s\n' `+command).Output()
 	must.Do(t, err)
 	return strings.Split(strings.TrimSuffix(string(out), "\n"), "\n")
 }
