@@ -16,15 +16,15 @@ import (
 // budgets are the lines that each part of the tree may have. A limit is raised only in the commit that needs it, with the
 // reason, and lowered by whoever takes lines away. Moving lines to another part is no saving.
 var budgets = map[string]int{
-	"core Go":    94100, // goal: 83000; pip's settings without pip; programs and environments that hosts get; spares; stragglers
-	"contrib Go": 11160, // goal: 9500; programs and environments for pods, and virtual machines with torch; 180 for provenance, notes and the signature of a release; ESXi hosts that are emptied
-	"Python":     21230, // goal: 19500; steps that are done again without a copy, samples that count once
-	"C":          10850, // goal: 9500; a mailbox for messages; Python stands on it: 2,600 lines of Python went
-	"tests":      95250, // goal: 88000; scripts that steps without copies must tell from those that need them
-	"tools":      4010,  // goal: 3000; zig.py, as without libgorun there is no Python binding; how a release is cut
+	"core Go":    91540, // goal: 83000; pip's settings without pip; programs and environments that hosts get; spares; stragglers
+	"contrib Go": 11170, // goal: 9500; programs and environments for pods, and virtual machines with torch; 180 for provenance, notes and the signature of a release; ESXi hosts that are emptied
+	"Python":     21210, // goal: 19500; steps that are done again without a copy, samples that count once
+	"C":          10800, // goal: 9500; a mailbox for messages; Python stands on it: 2,600 lines of Python went
+	"tests":      92430, // goal: 88000; scripts that steps without copies must tell from those that need them
+	"tools":      4000,  // goal: 3000; zig.py, as without libgorun there is no Python binding; how a release is cut
 	"Makefile":   400,
 	"targets":    45,
-	"flags":      67, // four for programs that hosts get, two for spares, one for the batch after a loss
+	"flags":      62, // four for programs that hosts get, two for spares
 }
 
 // partsOf returns the budgets that the lines of a file count for.
