@@ -109,7 +109,7 @@ lint: build
 	$(STATICCHECK) ./...
 	go test -count=1 ./contrib/tools/house
 	@if $(MAKE) -s $(RUFF)/ready; then $(RUFF)/bin/ruff check contrib launcher testdata; else echo "ruff: pip could not install it" | tee -a build/skips; fi
-	@if command -v shellcheck >/dev/null; then shellcheck .ci/run contrib/c/check.sh contrib/demo/*.sh contrib/tools/steps.sh contrib/packaging/[ac]*.sh && shellcheck -s sh contrib/packaging/p*.sh && shellcheck -s sh $(filter-out %/steps.sh,$(wildcard contrib/tools/*.sh)) contrib/kubernetes/controlplane/ready.sh contrib/lab/*.sh contrib/e2e/cluster/testdata/*.sh; \
+	@if command -v shellcheck >/dev/null; then shellcheck .ci/run contrib/c/check.sh contrib/demo/*.sh contrib/tools/steps.sh contrib/packaging/[ac]*.sh && shellcheck -s sh contrib/packaging/p*.sh && shellcheck -s sh $(filter-out %/steps.sh,$(wildcard contrib/tools/*.sh)) contrib/kubernetes/controlplane/ready.sh contrib/kubernetes/controlplane/testdata/node/*.sh contrib/lab/*.sh contrib/e2e/cluster/testdata/*.sh; \
 	else echo "shellcheck: apt-get install shellcheck" | tee -a build/skips; fi
 ## fix: repair lint errors, where a program can
 fix: $(RUFF)/ready
@@ -201,10 +201,10 @@ module-%: build build/report
 	$(if $(filter kubernetes,$*),go run ./contrib/tools/licenses -check -dir contrib/kubernetes contrib/kubernetes/THIRD_PARTY_LICENSES ./gorun-kubernetes)
 	cd contrib/$* && go vet ./... && UPDATE=$(UPDATE) GORUN_E2E_BINARY=$(E2E_BINARY) go test -json -count=1 -timeout=5m ./... | ../../build/report -skips ../../build/skips
 
-## test-kubernetes: the manifests and jobs of gorun --kubernetes, applied to the API server of Kubernetes itself, and run by its controllers in pods of a kubelet of the tests; as root
+## test-kubernetes: the manifests and jobs of gorun --kubernetes, applied to the API server of Kubernetes itself, and run by its controllers and its kubelet in pods of this machine; as root
 test-kubernetes: need-lab build kubernetes-ready module-helm
-	cd contrib/kubernetes && go build -o ../../build/kubelet ./kubelet && go build -o ../../build/gorun-kubernetes ./gorun-kubernetes
-	cd contrib/kubernetes/controlplane && go vet ./... && CONTROLPLANE=$(KUBERNETES) KUBELET=$(CURDIR)/build/kubelet \
+	cd contrib/kubernetes && go build -o ../../build/gorun-kubernetes ./gorun-kubernetes
+	cd contrib/kubernetes/controlplane && go vet ./... && CONTROLPLANE=$(KUBERNETES) GORUN_KUBERNETES=$(CURDIR)/build \
 	GORUN_E2E_BINARY=$(E2E_BINARY) go test -count=1 -timeout=15m -v ./...
 
 ##@ Releases
@@ -359,7 +359,7 @@ release-ready: need-go+venv $(DEBIAN)/ready $(SPDX_VENV)/ready zig-ready
 	cd contrib/tools/release && go mod download
 provision-ready: $(ANSIBLE_VENV)/ready
 kubernetes-ready:
-	contrib/tools/need.sh go && contrib/kubernetes/controlplane/ready.sh $(KUBERNETES)
+	contrib/tools/need.sh go containerd:containerd runc:runc /usr/lib/cni/bridge:containernetworking-plugins && contrib/kubernetes/controlplane/ready.sh $(KUBERNETES)
 
 # A Python with the packages that contrib/tools/requirements names.
 VENV = python3 -m venv

@@ -45,7 +45,7 @@ func (e *engine) command(token string, args ...string) *command {
 func (e *engine) prepare(token string, args ...string) *command {
 	e.Helper()
 	c := &command{cmd: exec.Command(os.Getenv("GORUN_E2E_BINARY"), append([]string{"--kubernetes", "--namespace", e.namespace, "--image", image}, args...)...)}
-	c.cmd.Env = append(os.Environ(), "KUBECONFIG="+e.kubeconfigOf(token), "PATH="+filepath.Dir(os.Getenv("KUBELET"))+":"+filepath.Join(os.Getenv("CONTROLPLANE"), "uv/bin")+":"+os.Getenv("PATH"))
+	c.cmd.Env = append(os.Environ(), "KUBECONFIG="+e.kubeconfigOf(token), "PATH="+os.Getenv("GORUN_KUBERNETES")+":"+filepath.Join(os.Getenv("CONTROLPLANE"), "uv/bin")+":"+os.Getenv("PATH"))
 	c.engine, c.wait = e, c.cmd.Wait
 	return c
 }

@@ -4,30 +4,33 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
-)
 
-// image is the name that the manifests give to the image with gorun and the program.
-const image = "registry.example/train:latest"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/remotecommand"
+)
 
 // engine is an API server with Kubernetes' own controllers and scheduler, and one node, whose pods run.
 type engine struct {
 	*server
-	logs string // what containers print
+	logs string    // a directory: what commands print
+	node *exec.Cmd // holds the namespaces of the node
 }
 
-// newEngine starts all of it. gorun and kubelet are taken from the environment.
+// newEngine starts all of it. gorun is taken from the environment.
 func newEngine(t *testing.T) *engine {
 	t.Helper()
-	gorun, kubelet := os.Getenv("GORUN_E2E_BINARY"), os.Getenv("KUBELET")
-	if gorun == "" || kubelet == "" {
-		t.Fatal("GORUN_E2E_BINARY or KUBELET is not set: run make test-kubernetes")
+	gorun := os.Getenv("GORUN_E2E_BINARY")
+	if gorun == "" {
+		t.Fatal("GORUN_E2E_BINARY is not set: run make test-kubernetes")
 	}
 	if os.Geteuid() != 0 {
 		t.Fatal("pods need root: run make test-kubernetes with sudo")
@@ -39,7 +42,8 @@ func newEngine(t *testing.T) *engine {
 	start(t, program("kube-controller-manager"), "--kubeconfig="+config, "--secure-port=0", "--leader-elect=false",
 		"--service-account-private-key-file="+accounts, "--root-ca-file="+ca)
 	start(t, program("kube-scheduler"), "--kubeconfig="+config, "--secure-port=0", "--leader-elect=false")
-	start(t, kubelet, "--server="+e.url, "--ca="+ca, "--token="+e.secret, "--logs="+e.logs, "--certificate="+filepath.Join(e.dir, kubeletFiles), "--image="+image+"="+e.imageDir(gorun))
+	e.startNode(gorun)
+	e.serveDNS()
 	e.await("ready node", func() bool {
 		text, _ := e.call("GET", "/api/v1/nodes/node1", "")
 		return strings.Contains(text, `"type":"Ready","status":"True"`) && !strings.Contains(text, "node.kubernetes.io/not-ready")
@@ -67,39 +71,12 @@ current-context: test
 	return path
 }
 
-// imageDir makes the files of the image: gorun, and the program that all manifests name.
-func (s *server) imageDir(gorun string) string {
-	s.Helper()
-	dir := s.TempDir()
-	for from, to := range map[string]string{gorun: "usr/local/bin/gorun", "../../../testdata/elastic/train.py": "opt/train/train.py"} {
-		to = filepath.Join(dir, to)
-		if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
-			s.Fatal(err)
-		}
-		if out, err := exec.Command("install", "-m", "755", from, to).CombinedOutput(); err != nil {
-			s.Fatalf("install %s: %v: %s", from, err, out)
-		}
-	}
-	// As images of MPIJobs have it: their workers have other keys each time.
-	config := filepath.Join(dir, "etc/ssh/ssh_config")
-	if err := os.MkdirAll(filepath.Dir(config), 0o755); err != nil {
-		s.Fatal(err)
-	}
-	if err := os.WriteFile(config, []byte("Host *\n\tStrictHostKeyChecking no\n\tUserKnownHostsFile /dev/null\n"), 0o644); err != nil {
-		s.Fatal(err)
-	}
-	if err := os.Chmod(dir, 0o755); err != nil { // it becomes the root directory
-		s.Fatal(err)
-	}
-	return dir
-}
-
 // within runs a subtest in a namespace of its own.
 func (e *engine) within(name string, f func(e *engine)) {
 	e.Run(name, func(t *testing.T) {
 		s := *e.server
 		s.T, s.namespace = t, name
-		e := &engine{&s, e.logs}
+		e := &engine{server: &s, logs: e.logs, node: e.node}
 		e.must("POST", "/api/v1/namespaces", fmt.Sprintf(`{"metadata":{"name":%q}}`, name))
 		e.await("service account", func() bool {
 			_, status := e.call("GET", "/api/v1/namespaces/"+name+"/serviceaccounts/default", "")
@@ -128,7 +105,8 @@ func (e *engine) within(name string, f func(e *engine)) {
 func (e *engine) show() {
 	for _, p := range e.pods("") {
 		status, _ := json.Marshal(p.Status)
-		e.Logf("pod %s: %s", p.Metadata.Name, status)
+		text, _ := e.call("GET", p.log(e.namespace), "")
+		e.Logf("pod %s: %s\n%s", p.Metadata.Name, status, tail([]byte(text), 6000))
 	}
 	events, _ := e.call("GET", "/api/v1/namespaces/"+e.namespace+"/events", "")
 	var list struct {
@@ -218,12 +196,9 @@ func (p *pod) ready() bool {
 	return false
 }
 
-// pid is the first process of the pod's only container, as this machine numbers it.
-func (p *pod) pid() (pid int) {
-	if len(p.Status.ContainerStatuses) == 1 {
-		fmt.Sscanf(p.Status.ContainerStatuses[0].ContainerID, "lab://%d", &pid)
-	}
-	return pid
+// log is where the API server has what the pod's only container prints.
+func (p *pod) log(namespace string) string {
+	return "/api/v1/namespaces/" + namespace + "/pods/" + p.Metadata.Name + "/log"
 }
 
 // pods returns the pods of the namespace that labels select.
@@ -262,23 +237,16 @@ func (e *engine) awaitReady(selector string, count int) {
 	})
 }
 
-// exec prepares a command in a pod, as the user of its container, as kubectl exec does.
-func (e *engine) exec(name string, args ...string) *exec.Cmd {
+// exec runs a command in a pod, as kubectl exec does. What it prints goes to output, which takes both streams at once.
+func (e *engine) exec(name string, output io.Writer, args ...string) error {
 	e.Helper()
-	p := e.pod(name)
-	pid := p.pid()
-	if pid == 0 {
-		e.Fatalf("%s does not run", name)
-	}
-	cmd := exec.CommandContext(e.Context(), "nsenter", append([]string{"-t", fmt.Sprint(pid), "-m", "-u", "-i", "-n", "-p", "-r", "-w", "--",
-		"setpriv", "--reuid=1000", "--regid=1000", "--groups=1000", "--no-new-privs", "--"}, args...)...)
-	environment, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
+	query := url.Values{"command": args, "stdout": {"true"}, "stderr": {"true"}}
+	config := &rest.Config{Host: e.url, BearerToken: e.secret, TLSClientConfig: rest.TLSClientConfig{CAFile: filepath.Join(e.dir, certificateFile)}}
+	executor, err := remotecommand.NewWebSocketExecutor(config, "GET", e.url+"/api/v1/namespaces/"+e.namespace+"/pods/"+name+"/exec?"+query.Encode())
 	if err != nil {
-		e.Fatal(err)
+		return err
 	}
-	cmd.Env = strings.Split(strings.TrimSuffix(string(environment), "\x00"), "\x00")
-	cmd.WaitDelay = 5 * time.Second
-	return cmd
+	return executor.StreamWithContext(e.Context(), remotecommand.StreamOptions{Stdout: output, Stderr: output})
 }
 
 // gorun starts a command in a pod whose output goes to a file.
@@ -288,11 +256,12 @@ func (e *engine) gorun(name string, args ...string) *training {
 	if err != nil {
 		e.Fatal(err)
 	}
-	defer file.Close()
-	cmd := e.exec(name, append([]string{"gorun", "--cluster", "127.0.0.1", "--cluster-key-file", "/etc/gorun/key"}, args...)...)
-	cmd.Stdout, cmd.Stderr = file, file
-	if err := cmd.Start(); err != nil {
-		e.Fatal(err)
-	}
-	return &training{engine: e, log: file.Name(), wait: cmd.Wait}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		defer file.Close()
+		err = e.exec(name, file, append([]string{"gorun", "--cluster", "127.0.0.1", "--cluster-key-file", "/etc/gorun/key"}, args...)...)
+	}()
+	e.Cleanup(func() { <-ended })
+	return &training{engine: e, log: file.Name(), wait: func() error { <-ended; return err }}
 }

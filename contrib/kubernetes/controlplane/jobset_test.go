@@ -2,7 +2,6 @@ package controlplane
 
 import (
 	"fmt"
-	"path/filepath"
 	"strings"
 	"time"
 )
@@ -26,7 +25,7 @@ func (e *engine) jobSet(ranks string, replace []string, command ...string) *trai
 		`requests: {cpu: "4", memory: 8Gi}`, `requests: {cpu: "1", memory: 8Gi}`}, replace...)...)
 	selector := "jobset.sigs.k8s.io/replicatedjob-name%3Dlauncher"
 	e.await("launcher", func() bool { return len(e.pods(selector)) == 1 })
-	j := &training{engine: e, log: filepath.Join(e.logs, e.namespace+"_"+e.pods(selector)[0].Metadata.Name+"_launcher.log")}
+	j := &training{engine: e, log: e.pods(selector)[0].log(e.namespace)}
 	j.wait = func() error { return e.awaitJobSet("train") }
 	return j
 }
@@ -45,7 +44,7 @@ func (e *engine) awaitJobSet(name string) error {
 	}
 	e.await("end of the workers", func() bool {
 		for _, p := range e.pods("jobset.sigs.k8s.io/replicatedjob-name%3Dworker") {
-			if p.pid() != 0 && p.Status.Phase == "Running" {
+			if p.Status.Phase == "Running" {
 				return false
 			}
 		}

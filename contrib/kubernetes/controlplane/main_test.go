@@ -4,11 +4,13 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"runtime"
+	"syscall"
 	"testing"
 )
 
 // TestMain runs the tests in a network namespace of their own: some programs listen at fixed ports. No module can be fetched
-// there.
+// there. All that they start ends with this process.
 func TestMain(m *testing.M) {
 	const inside = "CONTROLPLANE_INSIDE"
 	if os.Getenv(inside) != "" {
@@ -24,6 +26,8 @@ func TestMain(m *testing.M) {
 		`ip link set lo up && exec "$@"`, "sh"}, os.Args...)...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.Env = append(os.Environ(), inside+"=yes")
+	runtime.LockOSThread() // whose end is the signal's
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Run(); err != nil {
 		fmt.Fprintln(os.Stderr, "run tests in namespaces, as root:", err)
 		os.Exit(1)

@@ -22,16 +22,16 @@ func (e *engine) trainJobs() {
 }
 
 // follow returns the output of the only container of a pod, which may not be there yet.
-func (e *engine) follow(selector, container string) *training {
+func (e *engine) follow(selector string) *training {
 	e.Helper()
 	e.await("pod of "+selector, func() bool { return len(e.pods(selector)) > 0 })
-	return &training{engine: e, log: filepath.Join(e.logs, e.namespace+"_"+e.pods(selector)[0].Metadata.Name+"_"+container+".log")}
+	return &training{engine: e, log: e.pods(selector)[0].log(e.namespace)}
 }
 
 // testMPIJob: gorun is the launcher of an MPIJob, and reaches its workers by ssh with the keys of the operator.
 func testMPIJob(e *engine) {
 	e.create("mpijob.yaml", `"python3", "/opt/train/train.py"`, `"`+strings.Join(program(20), `", "`)+`"`)
-	j := e.follow("training.kubeflow.org/job-role%3Dlauncher", "launcher")
+	j := e.follow("training.kubeflow.org/job-role%3Dlauncher")
 	j.wait = func() error { return e.awaitCondition("kubeflow.org/v2beta1", "MPIJob", "gorun-digits", "Succeeded") }
 	j.end(2)
 }
@@ -51,7 +51,7 @@ func testTrainJob(e *engine) {
 	words := append([]string{"-np", "2", "--min-np", "1", "--max-np", "2"}, program(20)...)
 	e.create("trainjob.yaml", `[-np, "16", --min-np, "4", python3, /opt/train/train.py]`, `["`+strings.Join(words, `", "`)+`"]`,
 		"numNodes: 4", "numNodes: 2", `requests: {cpu: "4"`, `requests: {cpu: "1"`)
-	j := e.follow("batch.kubernetes.io/job-completion-index%3D0", "node")
+	j := e.follow("batch.kubernetes.io/job-completion-index%3D0")
 	j.wait = func() error {
 		return e.awaitCondition("trainer.kubeflow.org/v1alpha1", "TrainJob", "train", "Complete")
 	}

@@ -11,7 +11,7 @@ build() { # NAME PACKAGE
 to=$1
 [ -e "$to/uv" ] || python3 -m pip install --quiet --no-deps --require-hashes --target "$to/uv" -r ../../../launcher/pyenv/uv.txt
 build etcd go.etcd.io/etcd/server/v3
-for part in kube-apiserver kube-controller-manager kube-scheduler; do build $part k8s.io/kubernetes/cmd/$part; done
+for part in kube-apiserver kube-controller-manager kube-scheduler kubelet; do build $part k8s.io/kubernetes/cmd/$part; done
 # Each of these is built as its own module pins it; apply_test.go names the same versions.
 while read -r name module package; do
 	cd "$(go mod download -json "$module" | sed -n 's/.*"Dir": "\(.*\)".*/\1/p')"

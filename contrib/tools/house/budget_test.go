@@ -20,7 +20,7 @@ var budgets = map[string]int{
 	"contrib Go": 11170, // goal: 9500; programs and environments for pods, and virtual machines with torch; 180 for provenance, notes and the signature of a release; ESXi hosts that are emptied
 	"Python":     21210, // goal: 19500; steps that are done again without a copy, samples that count once
 	"C":          10800, // goal: 9500; a mailbox for messages; Python stands on it: 2,600 lines of Python went
-	"tests":      92430, // goal: 88000; scripts that steps without copies must tell from those that need them
+	"tests":      92590, // goal: 88000; a node with the real kubelet, instead of our own in contrib Go; scripts that steps without copies must tell from those that need them
 	"tools":      4000,  // goal: 3000; zig.py, as without libgorun there is no Python binding; how a release is cut
 	"Makefile":   400,
 	"targets":    45,
