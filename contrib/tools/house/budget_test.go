@@ -17,7 +17,7 @@ import (
 // reason, and lowered by whoever takes lines away. Moving lines to another part is no saving.
 var budgets = map[string]int{
 	"core Go":    91540, // goal: 83000; pip's settings without pip; programs and environments that hosts get; spares; stragglers
-	"contrib Go": 11170, // goal: 9500; programs and environments for pods, and virtual machines with torch; 180 for provenance, notes and the signature of a release; ESXi hosts that are emptied
+	"contrib Go": 9040,  // goal: 9500
 	"Python":     21210, // goal: 19500; steps that are done again without a copy, samples that count once
 	"C":          10800, // goal: 9500; a mailbox for messages; Python stands on it: 2,600 lines of Python went
 	"tests":      92590, // goal: 88000; a node with the real kubelet, instead of our own in contrib Go; scripts that steps without copies must tell from those that need them
