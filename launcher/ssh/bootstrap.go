@@ -443,6 +443,7 @@ func (s *Session) explain(cause error, step Step) *Error {
 	var other *otherAnswer
 	var by *Error
 	if err != nil && s.blame != nil {
+		last = cmp.Or(decisive(tail), last)
 		by = s.blame(last)
 	}
 	switch {

@@ -105,7 +105,7 @@ func (c *Client) Connect(ctx context.Context, host string) (*Conn, error) {
 	}
 	if err == nil && s.system != nil {
 		err = c.bySystem(ctx, s, route)
-		if _, told := c.told.LoadOrStore(host, true); c.cfg.Verbose && !told {
+		if _, told := c.told.LoadOrStore(host, true); c.cfg.Verbose && !told && err == nil {
 			c.cfg.Note(host, s.system.Error()+", which logs in")
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,6 +21,7 @@ import (
 type external struct {
 	client *Client
 	server string // as far as ssh_config determines it
+	door   string // the first machine on the way to it
 	plain  bool   // OpenSSH connects directly to the host and prints its errors
 	argv   []string
 	byHand string          // a shorter command, for the user
@@ -35,6 +37,7 @@ func (c *Client) bySystem(ctx context.Context, s *settings, route []string) erro
 		if err != nil {
 			return err
 		}
+		s.door = cmp.Or(s.door, bastion.addr())
 		bastion.command = bastion.openSSH(proxy, i)
 		user, _, port, _ := splitHost(hop)
 		proxy = ""
@@ -58,7 +61,7 @@ func (s *settings) openSSH(proxy string, bastions int) []string {
 	argv := []string{"ssh", "-T", "-a", "-x", "-o", "RemoteCommand=none", "-o", "LogLevel=INFO", "-o", "StrictHostKeyChecking=" + unknown,
 		"-o", "PasswordAuthentication=no", "-o", "KbdInteractiveAuthentication=no", "-o", fmt.Sprintf("ConnectTimeout=%d", max(1, limit/time.Second))}
 	if proxy != "" {
-		argv = append(argv, "-o", "ProxyCommand="+proxy)
+		argv = append(argv, "-o", "ProxyCommand="+proxy, "-o", "ProxyUseFdpass=no") // as ssh has it for ProxyJump
 	}
 	for option := range strings.FieldsSeq(`ClearAllForwardings=yes ControlMaster=no ControlPath=none PermitLocalCommand=no Tunnel=no StdinNull=no
 		ForkAfterAuthentication=no SessionType=default ChannelTimeout=none AddKeysToAgent=no UpdateHostKeys=no VisualHostKey=no`) {
@@ -99,7 +102,7 @@ func (c *Client) external(s *settings) external {
 		hand = append([]string{"ssh"}, argv[len(s.command):]...)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	return external{client: c, server: s.addr(), plain: c.direct(s), argv: argv, byHand: strings.Join(hand, " "), ctx: ctx, cancel: cancel}
+	return external{client: c, server: s.addr(), door: cmp.Or(s.door, s.addr()), plain: c.direct(s), argv: argv, byHand: strings.Join(hand, " "), ctx: ctx, cancel: cancel}
 }
 
 // direct reports whether OpenSSH's client connects directly to a host and is not silenced. Nothing is known about a
@@ -117,8 +120,12 @@ func (c *Client) direct(s *settings) bool {
 // hungUp recognizes how OpenSSH ends after the host has: with no message if the host reported that the command was
 // killed.
 func (e external) hungUp(said string) bool {
+	said = acceptedKey.ReplaceAllString(said, "")
 	return e.plain && (strings.TrimSpace(said) == "" || closedByHost(said))
 }
+
+// acceptedKey is OpenSSH's message about the key of a host that it did not know.
+var acceptedKey = regexp.MustCompile(`(?m)^Warning: Permanently added .*$`)
 
 // closedByHost recognizes OpenSSH's messages for a connection that the other end closed in order. "Broken pipe" is
 // Linux's name for a reset on a connection that the other side had closed before, because something was sent at that
@@ -181,6 +188,38 @@ var opensshSays = map[string]error{
 	": Network is unreachable":         syscall.ENETUNREACH,
 }
 
+// refusal returns the step at which a machine refuses a login by OpenSSH's message, "" for other messages.
+func refusal(line string) Step {
+	switch {
+	case strings.Contains(line, "Host key verification failed"):
+		return StepHostKey
+	case strings.Contains(line, "Permission denied ("), strings.Contains(line, "Too many authentication failures"):
+		return StepAuthenticate
+	}
+	return ""
+}
+
+// decisive returns the first line that says why OpenSSH did not get in, "" if none does. The ssh of a bastion says it before that of the
+// host finds its connection closed.
+func decisive(said string) string {
+	for line := range strings.Lines(said) {
+		if refusal(line) != "" || unreached(line) != nil {
+			return oneLine(line)
+		}
+	}
+	return ""
+}
+
+// unreached returns why OpenSSH did not reach an sshd, nil for other messages.
+func unreached(line string) error {
+	for text, cause := range opensshSays {
+		if strings.HasPrefix(line, "ssh: ") && strings.Contains(line, text) {
+			return cause
+		}
+	}
+	return nil
+}
+
 // brokenOff recognizes OpenSSH's messages for a broken connection.
 func brokenOff(said string) bool {
 	return strings.Contains(said, ": Connection reset by peer") || strings.HasPrefix(said, "Connection reset by ") || strings.HasPrefix(said, "Timeout, server ")
@@ -189,19 +228,15 @@ func brokenOff(said string) bool {
 // blame interprets OpenSSH's messages. It returns the step and hint they imply, and ErrBroken as the cause if the
 // connection broke; nil for other messages.
 func (e external) blame(said string) *Error {
-	for text, cause := range opensshSays {
-		if strings.HasPrefix(said, "ssh: ") && strings.Contains(said, text) {
-			return dialError(e.server, cause)
-		}
+	if cause := unreached(said); cause != nil {
+		return dialError(e.server, cause)
 	}
-	failed := &Error{Hint: "try it by hand: " + e.byHand + " true"}
+	failed := &Error{Step: refusal(said), Hint: "try it by hand: " + e.byHand + " true"}
 	switch {
-	case wasDropped(said), strings.Contains(said, " timed out during banner exchange"):
+	case failed.Step != "":
+	case wasDropped(said), strings.Contains(said, " timed out during banner exchange"),
+		strings.HasPrefix(said, "Connection to ") && strings.HasSuffix(said, " timed out"):
 		failed.Step = StepHandshake
-	case strings.Contains(said, "Host key verification failed"):
-		failed.Step = StepHostKey
-	case strings.Contains(said, "Permission denied ("), strings.Contains(said, "Too many authentication failures"):
-		failed.Step = StepAuthenticate
 	case closedByHost(said), brokenOff(said):
 		failed.Err, failed.Hint = ErrBroken, "" // the host was up a moment ago
 	default:

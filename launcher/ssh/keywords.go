@@ -56,8 +56,7 @@ var classes, spelling = func() (map[string]class, map[string]string) {
 // renamed has the present names of keywords that older releases print.
 var renamed = map[string]string{"pubkeyacceptedkeytypes": "pubkeyacceptedalgorithms", "rsaminsize": "requiredrsasize"}
 
-// needsSystem is why gorun's own client must not log in: a keyword, in lower case, that it cannot obey. OpenSSH's client does,
-// where there is one.
+// needsSystem is why gorun's own client must not log in: a keyword, in lower case, that it cannot obey and OpenSSH's client can.
 type needsSystem string
 
 func (keyword needsSystem) Error() string {

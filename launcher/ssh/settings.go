@@ -54,6 +54,7 @@ type settings struct {
 	values       values // all of ssh_config
 
 	command []string // in place of gorun's own client; nil = none
+	door    string   // the address of the first bastion, for the gate; "" without one
 	system  error    // why the system's ssh logs in, to the machine or to a bastion on the way; nil = it does not
 }
 

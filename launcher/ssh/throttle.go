@@ -18,13 +18,13 @@ import (
 func (e external) start(ctx context.Context, command string) (*Session, error) {
 	wait := e.client.retry.first
 	for n := 1; ; n++ {
-		p, err := e.client.gate.enter(ctx, e.server)
+		p, err := e.client.gate.enter(ctx, e.door)
 		if err != nil {
 			return nil, fmt.Errorf("wait for other connections to %s: %w", e.server, err)
 		}
 		s, dropped, err := e.login(command)
 		if !dropped || n == e.client.retry.attempts || e.ctx.Err() != nil {
-			p.done(e.server)
+			p.done(e.door)
 			return s, err
 		}
 		p.dropped()
@@ -54,7 +54,7 @@ func (e external) login(command string) (s *Session, dropped bool, err error) {
 	defer time.AfterFunc(outcomeLimit, e.cancel).Stop() // it may keep running with its output closed
 	said, _ := io.ReadAll(io.LimitReader(s.Stderr, maxTail))
 	s.Stdout, s.Stderr = bytes.NewReader(nil), bytes.NewReader(said)
-	return s, wasDropped(string(said)), nil
+	return s, wasDropped(string(said)) && decisive(string(said)) == "", nil
 }
 
 // wasDropped recognizes OpenSSH's messages for a server that hung up before it showed a key.

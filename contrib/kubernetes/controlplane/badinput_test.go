@@ -21,7 +21,7 @@ func testBadInput(e *engine) {
 		"no-image": {
 			replace: []string{"name: worker\n                  image: " + image, "name: worker\n                  image: registry.example/other:1"},
 			workers: func(pods []pod) bool {
-				return len(pods) == 2 && len(pods[0].Status.ContainerStatuses) == 1 && strings.HasSuffix(pods[0].Status.ContainerStatuses[0].State.Waiting.Reason, "ImagePull")
+				return len(pods) == 2 && len(pods[0].Status.ContainerStatuses) == 1 && strings.Contains(pods[0].Status.ContainerStatuses[0].State.Waiting.Reason, "ImagePull")
 			},
 			want: `error: train:7575: .*\ngorun: hint: is there a daemon\? .*`,
 		},

@@ -25,7 +25,7 @@ roots=/sys/fs/cgroup
 [ -e $roots/cgroup.controllers ] || roots=$(dirname $roots/*/cgroup.procs)
 for root in $roots; do
 	for old in "$root"/gorun-pods-*; do
-		! rmdir "$old/node" 2>/dev/null || find "$old" -depth -type d -exec rmdir {} +
+		! rmdir "$old/node" 2>/dev/null || find "$old" -depth -type d -exec rmdir {} + || : # some may end right now
 	done
 	mkdir "$root/$group" "$root/$group/node"
 	for file in cpuset.cpus cpuset.mems; do
