@@ -260,7 +260,7 @@ func (e *engine) gorun(name string, args ...string) *training {
 	go func() {
 		defer close(ended)
 		defer file.Close()
-		err = e.exec(name, file, append([]string{"gorun", "--cluster", "127.0.0.1", "--cluster-key-file", "/etc/gorun/key"}, args...)...)
+		err = e.exec(name, file, append([]string{"gorun", "--cluster", "127.0.0.1", "--cluster-key-file", "/etc/gorun/key", "--connect-retry", "1m"}, args...)...) // daemons are ready before they have found each other
 	}()
 	e.Cleanup(func() { <-ended })
 	return &training{engine: e, log: file.Name(), wait: func() error { <-ended; return err }}
