@@ -34,7 +34,7 @@ const (
 	uploadTimeout = time.Hour
 )
 
-// Program is an uploaded program, or a tree of files of one. It was used last at the time of its directory.
+// Program is an uploaded program, or a tree of files of one.
 type Program struct {
 	Dir     string    `json:"dir"`
 	Size    int64     `json:"size"`
