@@ -1,12 +1,14 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"go.yaml.in/yaml/v4"
 )
@@ -31,47 +33,54 @@ func readConfigFile(file string) (values map[string]string, unknown []string, er
 // parseConfig returns the checked content of the file, by section.key, and the sections and keys that horovodrun
 // ignores as well.
 func parseConfig(data []byte) (values map[string]string, unknown []string, err error) {
-	var doc map[string]any
+	var doc map[string]yaml.Node
 	if err := yaml.Unmarshal(data, &doc); err != nil {
 		return nil, nil, fmt.Errorf("parse config file: %w", err)
 	}
 	values = map[string]string{}
 	for _, section := range slices.Sorted(maps.Keys(doc)) {
-		keys, isMap := doc[section].(map[string]any)
+		node, keys := doc[section], map[string]yaml.Node{}
+		isMap := node.Decode(&keys) == nil // an empty section may be written as nothing at all
 		switch {
 		case section == "controller":
-			name := strings.ToLower(fmt.Sprint(doc[section]))
+			name := strings.ToLower(node.Value)
 			if name != "gloo" && name != "mpi" {
-				return nil, nil, errors.New("parse config file: controller is neither gloo nor mpi")
+				return nil, nil, fmt.Errorf("parse config file: line %d: controller is neither gloo nor mpi", node.Line)
 			}
 			values["controller."+name] = "true"
 		case !slices.ContainsFunc(knobs, func(k knob) bool { return strings.HasPrefix(k.file, section+".") }):
 			unknown = append(unknown, strconv.Quote(section))
-		case !isMap && doc[section] != nil: // an empty one may be written as nothing at all
-			return nil, nil, fmt.Errorf("parse config file: %q is not a section with keys", section)
+		case !isMap:
+			return nil, nil, fmt.Errorf("parse config file: line %d: %q is not a section with keys", node.Line, section)
 		}
 		for _, key := range slices.Sorted(maps.Keys(keys)) {
-			name := section + "." + key
+			name, node := section+"."+key, keys[key]
 			if i := slices.IndexFunc(knobs, func(k knob) bool { return k.file == name }); i >= 0 {
-				err = addValue(values, knobs[i], keys[key])
+				err = addValue(values, knobs[i], &node)
 			} else if !slices.Contains(unknown, strconv.Quote(section)) {
 				unknown = append(unknown, strconv.Quote(name))
 			}
 			if err != nil {
-				return nil, nil, fmt.Errorf("parse config file: %s: %w", name, err)
+				return nil, nil, fmt.Errorf("parse config file: line %d: %s: %w", node.Line, name, err)
 			}
 		}
 	}
 	return values, unknown, nil
 }
 
-func addValue(values map[string]string, k knob, value any) error {
+func addValue(values map[string]string, k knob, node *yaml.Node) error {
+	var value any
+	if err := node.Decode(&value); err != nil {
+		return err
+	}
 	text := fmt.Sprint(value)
 	switch value.(type) {
 	case nil:
 		return nil // as if it were not there
 	case []any, map[string]any:
 		return errors.New("takes one value")
+	case time.Time: // the name of a file that YAML takes for a date
+		text = cmp.Or(node.Alias, node).Value
 	}
 	switch k.kind {
 	case toggle: // horovodrun reads YAML 1.1, where these are booleans
@@ -80,7 +89,7 @@ func addValue(values map[string]string, k knob, value any) error {
 		text = strings.ToUpper(text) // horovodrun takes it as it is in a file, and so does its engine
 	}
 	if problem := k.check(text); problem != "" {
-		return fmt.Errorf("%q: %s", fmt.Sprint(value), problem)
+		return fmt.Errorf("%q: %s", text, problem)
 	}
 	values[k.file] = text
 	return nil

@@ -72,14 +72,19 @@ func TestConfigFile(t *testing.T) {
 	if want := []string{`"1"`, `"control"`, `"logging.hide_timestamp"`, `"mine"`}; err != nil || len(values) != 2 || !slices.Equal(unknown, want) {
 		t.Errorf("%v, values %v, unknown %q", err, values, unknown)
 	}
+	// A date may be the name of a file, and a value may stand elsewhere.
+	values, _, err = parseConfig([]byte("timeline: {filename: &day 2026-11-30}\nautotune:\n  log_file: *day"))
+	if err != nil || values["timeline.filename"] != "2026-11-30" || values["autotune.log_file"] != "2026-11-30" {
+		t.Errorf("%v, values %v", err, values)
+	}
 	for in, want := range map[string]string{
-		"params: 3":                             `"params" is not a section with keys`,
+		"params: 3":                             `parse config file: line 1: "params" is not a section with keys`,
 		"- a":                                   "parse config file: ",
-		"params:\n  cycle_time_ms: -1":          `params.cycle_time_ms: "-1": must be >= 0`,
+		"params:\n  cycle_time_ms: -1":          `parse config file: line 2: params.cycle_time_ms: "-1": must be >= 0`,
 		"params:\n  cache_capacity: many":       `"many": not a number`,
 		"autotune:\n  enabled: maybe":           `"maybe": neither true nor false`,
 		"params:\n  cycle_time_ms: [1]":         "takes one value",
-		"controller: jsrun":                     "neither gloo nor mpi",
+		"controller: jsrun":                     "parse config file: line 1: controller is neither gloo nor mpi",
 		"logging:\n  level: LOUD":               "none of TRACE",
 		"a: {b":                                 "parse config file",
 		"autotune: {gaussian_process_noise: 2}": "must be in [0, 1]",
