@@ -156,12 +156,11 @@ func (s *server) await(what string, f func() bool) {
 
 // call makes a request, with YAML or JSON, and returns the answer and its status; 0 without one.
 func (s *server) call(method, path, body string) (string, int) {
-	s.Helper()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.Context()), time.Minute)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, method, s.url+path, strings.NewReader(body))
 	if err != nil {
-		s.Fatal(err)
+		return err.Error(), 0
 	}
 	request.Header.Set("Authorization", "Bearer "+s.secret)
 	request.Header.Set("Content-Type", map[string]string{"PATCH": "application/apply-patch+yaml"}[method])
@@ -175,7 +174,7 @@ func (s *server) call(method, path, body string) (string, int) {
 	defer response.Body.Close()
 	text, err := io.ReadAll(response.Body)
 	if err != nil {
-		s.Fatal(err)
+		return err.Error(), 0
 	}
 	return string(text), response.StatusCode
 }

@@ -41,7 +41,10 @@ address add 10.78.0.1/16 dev pods
 link set pods up
 END
 containerd --config /run/containerd.toml &
-until ctr version >/dev/null 2>&1; do sleep 0.1; done
+for _ in $(seq 300); do
+	! ctr version >/dev/null 2>&1 || break
+	sleep 0.1
+done
 ctr --namespace k8s.io images pull --hosts-dir /run/certs.d "$image"
 mount -n --bind / /run/containerd/root/io.containerd.snapshotter.v1.overlayfs/snapshots/1/fs # its first layer, which is empty
 exec "$kubelet" --config=/run/kubelet.yaml --kubeconfig="$kubeconfig" --hostname-override=node1 --node-ip=10.78.0.1 --root-dir=/run/pods --cert-dir=/run
