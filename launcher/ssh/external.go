@@ -42,15 +42,20 @@ func (c *Client) bySystem(ctx context.Context, s *settings, route []string) erro
 		user, _, port, _ := splitHost(hop)
 		proxy = ""
 		for _, word := range c.arguments(bastion, user, port) {
-			if !plainWord.MatchString(word) {
-				word = "'" + strings.ReplaceAll(word, "'", `'"'"'`) + "'" // ssh_config takes backslashes for more than shells do
-			}
-			proxy += strings.ReplaceAll(word, "%", "%%") + " "
+			proxy += strings.ReplaceAll(quoted(word), "%", "%%") + " "
 		}
 		proxy += "-W '[%h]:%p'"
 	}
 	s.command = s.openSSH(proxy, len(route))
 	return nil
+}
+
+// quoted returns a word as shells read it, without backslashes, which ssh_config takes for more than shells do.
+func quoted(word string) string {
+	if plainWord.MatchString(word) {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'"'"'`) + "'"
 }
 
 // openSSH is OpenSSH's client for one machine, behind so many bastions. It may accept the keys that gorun would, asks for no
@@ -97,9 +102,12 @@ func (c *Client) arguments(s *settings, user string, port int) []string {
 func (c *Client) external(s *settings) external {
 	user, _, _, _ := splitHost(s.host)
 	argv := c.arguments(s, cmp.Or(user, c.cfg.User), c.cfg.Port)
-	hand := argv
+	hand := slices.Clone(argv)
 	if s.system != nil {
 		hand = append([]string{"ssh"}, argv[len(s.command):]...)
+	}
+	for i, word := range hand {
+		hand[i] = quoted(word)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	return external{client: c, server: s.addr(), door: cmp.Or(s.door, s.addr()), plain: c.direct(s), argv: argv, byHand: strings.Join(hand, " "), ctx: ctx, cancel: cancel}

@@ -319,7 +319,7 @@ func TestBySystemSSH(t *testing.T) {
 		if said := "h: this " + want.because + " needs OpenSSH's client, which logs in"; !slices.Equal(notes, []string{said}) {
 			t.Errorf("%q: it says %q, want %q", config, notes, said)
 		}
-		if hint := e.blame("Host key verification failed.").Hint; !strings.HasPrefix(hint, "try it by hand: ssh -F /") || !strings.HasSuffix(hint, " flag@h true") {
+		if hint := e.blame("Host key verification failed.").Hint; !strings.HasPrefix(hint, "try it by hand: ssh -F /") || !strings.HasSuffix(hint, "/a key' -o ServerAliveInterval=5 flag@h true") {
 			t.Errorf("%q: hint %q", config, hint)
 		}
 		for argv := e.argv; argv != nil; {
@@ -414,9 +414,9 @@ func TestMatches(t *testing.T) {
 }
 
 // TestOldNames: a list that an older release prints under another name is obeyed, and what that leaves out takes the system's
-// ssh only where a file has it.
+// ssh only where a file has it for the host.
 func TestOldNames(t *testing.T) {
-	for written, own := range map[string]bool{"PubkeyAcceptedKeyTypes x\nChallengeResponseAuthentication no\n": true, "Other no\n": false} {
+	for written, own := range map[string]bool{"PubkeyAcceptedKeyTypes x\nChallengeResponseAuthentication no\n": true, "Other no\n": false, "Host j\nOther no\n": true} {
 		home := t.TempDir()
 		c := testClient(t, Config{Home: home, LocalUser: "me"}, map[string]string{".ssh/config": written,
 			"ssh": "#!/bin/sh\necho debug1: Reading configuration data " + home + "/.ssh/config >&2\n" +

@@ -29,13 +29,13 @@ func readText(path string) ([]byte, error) {
 
 // files is what may make two hosts differ in the files that OpenSSH has read. When in doubt, they differ.
 type files struct {
-	keywords map[string]bool
-	blocks   [][]string // the patterns of each Host line
-	names    string     // all that HostName lines say
-	orders   []string   // of host key algorithms, which known_hosts does not change
-	asks     bool       // StrictHostKeyChecking ask is for the host
-	blanks   string     // the keyword of a known_hosts file whose name may have blanks, which the list that OpenSSH prints does not show
-	apart    bool       // each host differs from all others
+	keywords map[string]bool // that are for the host
+	blocks   [][]string      // the patterns of each Host line
+	names    string          // all that HostName lines say
+	orders   []string        // of host key algorithms, which known_hosts does not change
+	asks     bool            // StrictHostKeyChecking ask is for the host
+	blanks   string          // the keyword of a known_hosts file whose name may have blanks, which the list that OpenSSH prints does not show
+	apart    bool            // each host differs from all others
 }
 
 // readFiles reads the files that OpenSSH reports, and returns its own complaint.
@@ -77,7 +77,7 @@ func (f *files) add(path string, applies map[string]bool) {
 		end := max(0, strings.IndexFunc(line, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) }))
 		keyword, rest := strings.ToLower(line[:end]), line[end:]
 		value := append(strings.FieldsFunc(rest, func(r rune) bool { return strings.ContainsRune(" =\"'\t\r\n", r) }), "?")[0]
-		f.keywords[keyword] = true
+		f.keywords[keyword] = f.keywords[keyword] || here
 		switch {
 		case keyword == "host":
 			here = applies[fmt.Sprintf("%s line %d", path, number)]
