@@ -305,9 +305,9 @@ bench-check: build
 ## bench-launch: launches of 2, 16 and 64 ranks by gorun, Open MPI and MPICH (needs root); a table in build/bench-launch.md
 bench-launch: need-lab build
 	$(PYTHON) -B contrib/bench/launch.py
-## rings: tables of rings on simulated clusters of 4 to 1024 hosts (ours, PCCL's objective, the host list's), and of one or several over two NICs
+## rings: tables of rings on simulated clusters of 4 to 1024 hosts (ours, PCCL's objective, the host list's)
 rings:
-	go test -run='^Test(BetterThanOthers|OneRingOrSeveral)$$' -count=1 -v ./topology -table | grep -v -e '^[=-]' -e '^PASS'
+	go test -run='^TestBetterThanOthers$$' -count=1 -v ./topology -table | grep -v -e '^[=-]' -e '^PASS'
 	go test -run='^$$' -bench='[Oo]rder' ./topology
 
 ##@ With torch 2, stock Horovod and other frameworks

@@ -36,8 +36,6 @@ type mesh struct {
 	refused int
 	// sent counts the bytes of data, without headers.
 	sent int
-	// rails counts the segments of data by the network they were meant for.
-	rails map[int]int
 	// hold, if set, keeps segments under way.
 	hold func(from, to int, h link.Header) bool
 	// mute keeps acknowledgements back.
@@ -65,7 +63,7 @@ type letter struct {
 const streams = 2
 
 func newMesh(t *testing.T, hosts int, seed uint64) *mesh {
-	m := &mesh{t: t, rng: rand.New(rand.NewPCG(seed, 7)), edges: map[[2]int]*edge{}, rails: map[int]int{}}
+	m := &mesh{t: t, rng: rand.New(rand.NewPCG(seed, 7)), edges: map[[2]int]*edge{}}
 	for i := range hosts {
 		m.ends = append(m.ends, &end{mesh: m, self: i})
 	}
@@ -108,7 +106,6 @@ func (d *end) Send(peer int, s *link.Segment) {
 	}
 	if s.Kind == link.Data {
 		m.sent += len(s.Payload)
-		m.rails[s.Rail]++
 	}
 	e := m.edges[[2]int{d.self, peer}]
 	e.queue = append(e.queue, l)

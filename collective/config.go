@@ -19,12 +19,11 @@ type Config struct {
 	Log       *slog.Logger
 	Record    bool // the last operations, for Flight
 
-	Segment  int           // bytes of a segment, 0 for 512 KiB
-	Direct   int           // largest operation in which every host sends to every other, 0 for 64 KiB, -1 for none
-	RingPart int           // least bytes that a host adds in each of several rings, 0 for 32 KiB; less goes over one ring
-	Carry    int           // bytes that a ready message may carry, 0 for 256 KiB, -1 or without Direct for 2 KiB
-	Inline   int           // largest local operation that is not handed to workers, 0 for 64 KiB, -1 for none
-	Cost     schedule.Cost // of a message between two hosts, zero for a 10 Gbit/s network
+	Segment int           // bytes of a segment, 0 for 512 KiB
+	Direct  int           // largest operation in which every host sends to every other, 0 for 64 KiB, -1 for none
+	Carry   int           // bytes that a ready message may carry, 0 for 256 KiB, -1 or without Direct for 2 KiB
+	Inline  int           // largest local operation that is not handed to workers, 0 for 64 KiB, -1 for none
+	Cost    schedule.Cost // of a message between two hosts, zero for a 10 Gbit/s network
 
 	Algorithm schedule.Algorithm // of every allreduce; Auto: what costs least
 	Coding    kernel.Coding      // of sums of floats between hosts whose request has none
@@ -38,12 +37,11 @@ type Config struct {
 
 // Defaults of a Config.
 const (
-	defaultSegment  = 512 << 10
-	defaultRingPart = 32 << 10
-	defaultCarry    = 256 << 10
-	defaultInline   = 64 << 10
-	defaultStash    = 1 << 30
-	defaultSpill    = 1 << 30
+	defaultSegment = 512 << 10
+	defaultCarry   = 256 << 10
+	defaultInline  = 64 << 10
+	defaultStash   = 1 << 30
+	defaultSpill   = 1 << 30
 )
 
 var defaultCost = schedule.Cost{Alpha: 30e-6, Beta: 0.8e-9}
@@ -67,7 +65,6 @@ type settings struct {
 	log       *slog.Logger
 	broken    func(peer int, err error)
 	segment   int64
-	ringPart  int64
 	directMax int64
 	carryMax  int64
 	inlineMax int64
@@ -87,7 +84,6 @@ func (c Config) settings() settings {
 		log:       c.Log,
 		broken:    c.Broken,
 		segment:   int64(limit(c.Segment, defaultSegment)),
-		ringPart:  int64(limit(c.RingPart, defaultRingPart)),
 		directMax: int64(limit(c.Direct, DefaultDirect)),
 		carryMax:  min(int64(limit(c.Carry, defaultCarry)), maxControl/2),
 		inlineMax: int64(limit(c.Inline, defaultInline)),

@@ -38,7 +38,7 @@ func (e *Engine) Pause(number uint32, quiet func()) {
 	notify()
 }
 
-// Resume ends a pause. order, unless nil, is the new order of the hosts, by id; it also replaces several rings.
+// Resume ends a pause. order, unless nil, is the new order of the hosts, by id.
 // All hosts must be quiet, and all must get the same arguments.
 func (e *Engine) Resume(number uint32, order []int) error {
 	e.mu.Lock()
@@ -77,7 +77,7 @@ func (e *Engine) Resume(number uint32, order []int) error {
 // groups between hosts change, and no operation of theirs is under way; operations on this host alone may be.
 func (e *Engine) reorder(order []int) error {
 	w := e.world
-	w.Hosts, w.Self, w.Rings = nil, -1, nil
+	w.Hosts, w.Self = nil, -1
 	for _, id := range order {
 		at := slices.IndexFunc(e.world.Hosts, func(h HostRanks) bool { return h.ID == id })
 		if at < 0 || slices.ContainsFunc(w.Hosts, func(h HostRanks) bool { return h.ID == id }) {
@@ -119,6 +119,6 @@ func (g *group) reorder(as *group) []int {
 		g.gone[i].pos = slices.Index(was, g.gone[i].pos)
 	}
 	g.closed = permute(g.closed, was)
-	g.hosts, g.self, g.seats, g.owned, g.rings = as.hosts, as.self, as.seats, as.owned, as.rings
+	g.hosts, g.self, g.seats, g.owned = as.hosts, as.self, as.seats, as.owned
 	return was
 }

@@ -85,16 +85,9 @@ func (o *op) algorithm() schedule.Algorithm {
 	return cost.Choose(o.size, hosts, o.kit.directMax)
 }
 
-// route lays out the steps of an allreduce. Large ones take several rings if the world has them.
+// route lays out the steps of an allreduce.
 func (o *op) route() {
-	g, run := o.group, &o.run
-	hosts := len(g.hosts)
-	least := o.kit.ringPart * int64(hosts*len(g.rings))
-	if o.by == schedule.ByRing && len(g.rings) > 0 && o.size >= least {
-		run.steps = schedule.Rings(run.steps, g.rings, g.self, o.size)
-	} else {
-		run.steps = schedule.Allreduce(run.steps, o.by, hosts, g.self, o.size)
-	}
+	o.run.steps = schedule.Allreduce(o.run.steps, o.by, len(o.group.hosts), o.group.self, o.size)
 }
 
 // isCoded reports whether an op sends its elements in fewer bytes.

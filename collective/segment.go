@@ -59,7 +59,6 @@ func (o *op) queue(i int, lo int64) {
 	if !o.run.typ.Float() { // objects travel as bytes
 		p.Flags |= link.FlagCheck
 	}
-	p.Rail = int(s.Ring)
 	p.Payload = o.strategy.payload(i, lo, hi)
 	p.Length = uint32(len(p.Payload))
 	// A small payload is copied by the link as it is sent, so it must be there, and its memory is free.

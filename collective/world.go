@@ -24,22 +24,7 @@ type EngineWorld struct {
 	Size  int         // ranks in all
 	// Cost of a message between two of its hosts, the same on all of them. Zero: Config.Cost.
 	Cost schedule.Cost
-	// Rings, if there are any, are what large allreduces take at the same time, the i-th over the i-th
-	// network of the links (link.Segment.Rail). Everything else takes the order of Hosts.
-	Rings []ParallelRing
 }
-
-// ParallelRing is one of several rings that large allreduces take at the same time.
-type ParallelRing struct {
-	Order []int // ids of all hosts
-	Share int   // of a tensor, beside the shares of the others; 1 to MaxShare
-}
-
-// Limits of EngineWorld.Rings.
-const (
-	MaxRings = 8
-	MaxShare = 1 << 20
-)
 
 func (w EngineWorld) check() error {
 	if w.Self < 0 || w.Self >= len(w.Hosts) {
@@ -64,36 +49,18 @@ func (w EngineWorld) check() error {
 	if count != w.Size {
 		return fmt.Errorf("hosts have %d ranks, the world %d", count, w.Size)
 	}
-	return w.checkRings()
-}
-
-func (w EngineWorld) checkRings() error {
-	if len(w.Rings) > MaxRings || 4*len(w.Rings)*len(w.Hosts) > math.MaxUint16 { // tags of steps
-		return fmt.Errorf("%d rings of %d hosts", len(w.Rings), len(w.Hosts))
-	}
-	var ids []int
-	for _, h := range w.Hosts {
-		ids = append(ids, h.ID)
-	}
-	slices.Sort(ids)
-	for _, r := range w.Rings {
-		if r.Share < 1 || r.Share > MaxShare || !slices.Equal(slices.Sorted(slices.Values(r.Order)), ids) {
-			return fmt.Errorf("ring %v with share %d is no order of hosts %v", r.Order, r.Share, ids)
-		}
-	}
 	return nil
 }
 
 // group is a set of ranks that take part in operations together.
 type group struct {
 	id    uint32
-	hosts []HostRanks       // those with ranks in the group, in ring order, with these ranks only
-	width int               // how many they are, in any order: may be read while the order changes
-	self  int               // position of this host
-	ranks []int             // all ranks, ascending
-	seats []seat            // where each of them is
-	owned [][]int           // the ranks of each position, by their places in ranks
-	rings []schedule.Course // of EngineWorld.Rings, by positions; none if one ring is all there is
+	hosts []HostRanks // those with ranks in the group, in ring order, with these ranks only
+	width int         // how many they are, in any order: may be read while the order changes
+	self  int         // position of this host
+	ranks []int       // all ranks, ascending
+	seats []seat      // where each of them is
+	owned [][]int     // the ranks of each position, by their places in ranks
 	// exchanges reports whether an alltoall fits the engine: its steps and its ready messages have limits.
 	exchanges bool
 	splits    []int // scratch memory of a request that is checked
@@ -149,7 +116,6 @@ func newGroup(w EngineWorld, id uint32, ranks []int) *group {
 	for i, seat := range g.seats {
 		g.owned[seat.pos] = append(g.owned[seat.pos], i)
 	}
-	g.rings = w.coursesOf(g)
 	n := len(g.local())
 	g.joined, g.pending, g.closed = make([]bool, n), make([]map[string]bool, n), make([]int, len(g.hosts))
 	g.exchanges = true
@@ -159,24 +125,6 @@ func newGroup(w EngineWorld, id uint32, ranks []int) *group {
 		g.exchanges = g.exchanges && 2*n*(all-n) <= math.MaxUint16 && declaration <= maxControl
 	}
 	return g
-}
-
-// coursesOf returns the world's rings as far as a group has part in them. Two hosts make the same ring in any order.
-func (w EngineWorld) coursesOf(g *group) []schedule.Course {
-	if len(g.hosts) < 3 || len(w.Rings) < 2 {
-		return nil
-	}
-	var courses []schedule.Course
-	for _, r := range w.Rings {
-		c := schedule.Course{Share: r.Share}
-		for _, id := range r.Order {
-			if pos := g.position(id); pos >= 0 {
-				c.Order = append(c.Order, pos)
-			}
-		}
-		courses = append(courses, c)
-	}
-	return courses
 }
 
 // local returns the ranks of this host.

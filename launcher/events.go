@@ -154,8 +154,7 @@ func (j *job) accounted(h *host, a *wire.Account) {
 // entered notes the world that a host has entered.
 func (j *job) entered(h *host, w wire.World) {
 	unknown := func(id int) bool { return id < 0 || id >= len(j.hosts) }
-	if slices.ContainsFunc(w.Order, unknown) ||
-		slices.ContainsFunc(w.Rings, func(r wire.RailRing) bool { return slices.ContainsFunc(r.Order, unknown) }) {
+	if slices.ContainsFunc(w.Order, unknown) {
 		err := fmt.Errorf("the daemon reports a world of unknown hosts %v", w.Order)
 		j.evict(h, &failure.HostError{Host: h.name, Step: "join", Err: err}, eviction{own: true})
 		return

@@ -28,7 +28,7 @@ func (j *job) reordered(h *host, m *wire.Reordered) {
 	}
 	for _, other := range j.hosts { // only one daemon reports it
 		if w := &other.world; w.Epoch == m.World.Epoch {
-			w.Order, w.Why, w.Rings, w.Split = m.World.Order, m.World.Why, nil, ""
+			w.Order, w.Why = m.World.Order, m.World.Why
 		}
 	}
 	if !j.spec.Verbose {
@@ -51,13 +51,6 @@ func describeRing(hosts []topology.Host, w wire.World) []string {
 			next := w.Order[(i+1)%len(w.Order)]
 			out = append(out, fmt.Sprintf("  %s → %s: %s", hosts[id].Name, hosts[next].Name, w.Why[i]))
 		}
-	}
-	if w.Split != "" {
-		out = append(out, fmt.Sprintf("epoch %d, %s", w.Epoch, w.Split))
-	}
-	for _, r := range w.Rings {
-		order := topology.Ring{Order: r.Order}.Line(hosts)
-		out = append(out, fmt.Sprintf("  %.1f %% in %s, %s", float64(r.Share)/10, r.Rail, order))
 	}
 	return out
 }

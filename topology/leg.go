@@ -17,16 +17,10 @@ type Leg struct {
 
 // Legs returns the edges of the ring in order. Hosts and edges must be the ones the ring was made from.
 func (r Ring) Legs(hosts []Host, edges []Edge) []Leg {
-	if len(r.Order) < 2 {
+	if len(r.Order) < 2 || len(r.Why) != len(r.Order) {
 		return nil
 	}
-	return r.legs(newProblem(hosts, edges))
-}
-
-func (r Ring) legs(p *problem) []Leg {
-	if len(r.Why) != len(r.Order) {
-		return nil
-	}
+	p := newProblem(hosts, edges)
 	legs := make([]Leg, len(r.Order))
 	slowest, fastest := math.Inf(1), 0.0
 	for i, from := range r.Order {

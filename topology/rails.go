@@ -1,33 +1,15 @@
 package topology
 
 import (
-	"context"
-	"fmt"
-	"math"
 	"net/netip"
 	"slices"
 )
 
 // A rail is a network in which every host has a NIC for data, named by its prefix. With several rails all data uses one
 // ring, and any idle stream takes the next segment: so each host's NICs carry as much as they can together, and a slow
-// one does no harm. That is optimal where NICs are slow, because any ring passes all of them. Where paths between hosts
-// are slow, and different ones in each network, one ring may not avoid them all, but a ring per network can avoid its
-// own.
+// one does no harm.
 
-// RailRing is the ring of a share of each large tensor, over one of several rails.
-type RailRing struct {
-	Rail  string   // its network
-	Order []int    // as Ring.Order
-	Why   []string // as Ring.Why
-	Speed float64  // bandwidth of its slowest edge, bytes per second
-	Share int      // of a tensor, in about thousandths
-}
-
-// worthRings is how many times as fast as a single ring several must be together: a single ring adapts to the NICs, and
-// works for tensors of any size.
-const worthRings = 1.1
-
-// maxRails bounds the number of simultaneous rings.
+// maxRails bounds the number of networks.
 const maxRails = 8
 
 // Network returns the network of a NIC, by its first IPv4 address or else by its first address. It is invalid if
@@ -136,60 +118,4 @@ func WithSums(hosts []Host, edges []Edge, rails []string) []Edge {
 		}
 	}
 	return append(sums, edges...)
-}
-
-// OverRails returns the ring together with a ring per rail, if measurements of all their edges show that these are
-// faster together than the single ring over all rails. Split explains the comparison either way. When ctx is done,
-// OverRails returns soon with arbitrary rings.
-func (r Ring) OverRails(ctx context.Context, by By, hosts []Host, edges []Edge, rails []string) Ring {
-	n := len(hosts)
-	if by != "" && by != ByMeasured || len(rails) < 2 || n < 3 || len(r.Order) != n ||
-		!slices.ContainsFunc(edges, func(e Edge) bool { return e.Rail != "" }) {
-		return r
-	}
-	sum := make([]edge, n*n)
-	var each []RailRing
-	several := 0.0
-	for _, rail := range rails {
-		if ctx.Err() != nil {
-			return r
-		}
-		p := onRail(hosts, edges, rail)
-		p.ctx = ctx
-		for at, e := range p.edges {
-			sum[at].speed += e.speed
-		}
-		order := p.solve()
-		if !p.measuredAll(order) || !p.measuredAll(r.Order) {
-			return r
-		}
-		each = append(each, RailRing{Rail: rail, Order: order, Why: p.why(hosts, order), Speed: p.slowest(order)})
-		several += p.slowest(order)
-	}
-	one := (&problem{n: n, edges: sum}).slowest(r.Order)
-	if several < worthRings*one {
-		r.Split = fmt.Sprintf("one ring over %d networks: it carries %s, a ring for each network %s", len(rails), BitRate(one), BitRate(several))
-		return r
-	}
-	for i := range each {
-		each[i].Share = max(1, int(math.Round(1000*each[i].Speed/several)))
-	}
-	r.Rails = each
-	r.Split = fmt.Sprintf("large tensors take %d rings at once, one in each network: they carry %s, one ring over all %s", len(rails), BitRate(several), BitRate(one))
-	return r
-}
-
-// measuredAll reports whether all edges of a ring were measured.
-func (p *problem) measuredAll(order []int) bool {
-	for i, from := range order {
-		if !p.known[from*p.n+order[(i+1)%len(order)]].fact() {
-			return false
-		}
-	}
-	return true
-}
-
-// Legs returns the edges of the ring in its order, as Ring.Legs does.
-func (r RailRing) Legs(hosts []Host, edges []Edge) []Leg {
-	return Ring{Order: r.Order, Why: r.Why}.legs(onRail(hosts, edges, r.Rail))
 }

@@ -7,7 +7,7 @@
 //     long as the slowest edge stays fast (order.go states the criteria, search.go and exact.go find the ring);
 //   - Reorder, which decides whether a running job should change its ring; Keep, Stay and Join, which carry a ring over to
 //     other members;
-//   - Rails and OverRails, for hosts with several networks;
+//   - Rails and WithSums, for hosts with several networks;
 //   - Worth and Rounds, which select the edges to measure, and at the same time;
 //   - Bind, which assigns CPUs to ranks and to the engine;
 //   - Together and Duplicates, which find hosts on one machine, and machines that look the same.
@@ -173,8 +173,4 @@ type Edge struct {
 type Ring struct {
 	Order []int    // Order[i] is followed by Order[i+1]; indices into the host list
 	Why   []string // Why[i] explains the edge Order[i] → Order[i+1]
-	// Rails are the rings that large tensors use at once, each in its network, if that is faster than the single ring.
-	// Split explains the choice, if there was one.
-	Rails []RailRing
-	Split string
 }

@@ -214,12 +214,8 @@ func inspectHosts(ctx context.Context, o *topoFlags, ring ringPlan) (picture.Clu
 	}
 	used, rails := topology.OnlyNICs(hosts, nicsOf(&o.jobFlags)), survey.Rails(hosts, nicsOf(&o.jobFlags))
 	edges = topology.WithSums(used, edges, rails)
-	order := topology.OrderBy(ctx, ring.by, used, edges).OverRails(ctx, ring.by, used, edges, rails)
-	found := picture.Cluster{Hosts: hosts, Ring: order.Legs(used, edges), Split: order.Split, Ranks: ranks, Sites: topology.Together(hosts, edges)}
-	for _, r := range order.Rails {
-		found.Rails = append(found.Rails, picture.Rail{Network: r.Rail, Share: float64(r.Share) / 1000, Ring: r.Legs(used, edges)})
-	}
-	return found, nil
+	order := topology.OrderBy(ctx, ring.by, used, edges)
+	return picture.Cluster{Hosts: hosts, Ring: order.Legs(used, edges), Ranks: ranks, Sites: topology.Together(hosts, edges)}, nil
 }
 
 // ranksHere numbers the ranks that the flags want on this machine, none if no flag mentions ranks.

@@ -75,7 +75,7 @@ type slot struct {
 type closer interface{ Close() error }
 
 func newLink(m *Mesh, peer int, number uint64) *link {
-	l := &link{mesh: m, peer: peer, number: number, out: outgoing{bulk: newRails(m.cfg.Rails), window: m.window},
+	l := &link{mesh: m, peer: peer, number: number, out: outgoing{window: m.window},
 		ackDue: time.NewTimer(time.Hour), watch: watch{timer: time.NewTimer(time.Hour)}}
 	l.ackDue.Stop()
 	l.watch.timer.Stop()
@@ -161,21 +161,18 @@ func (l *link) takeIdle(small bool) *stream {
 			idle &^= 1 << express
 		}
 	}
-	for idle != 0 {
-		i := bits.Len64(idle) - 1
-		if small {
-			i = bits.TrailingZeros64(idle)
-		}
-		if l.work(i) {
-			l.idle &^= 1 << i
-			return l.slots[i].stream
-		}
-		if l.out.bulk.count() < 2 {
-			return nil // no other stream would find more
-		}
-		idle &^= 1 << i
+	if idle == 0 {
+		return nil
 	}
-	return nil
+	i := bits.Len64(idle) - 1
+	if small {
+		i = bits.TrailingZeros64(idle)
+	}
+	if !l.work(i) {
+		return nil // no other stream would find more
+	}
+	l.idle &^= 1 << i
+	return l.slots[i].stream
 }
 
 // limit is the longest payload that stream i carries.
@@ -188,7 +185,7 @@ func (l *link) limit(i int) int {
 
 // work reports whether stream i would find something to do.
 func (l *link) work(i int) bool {
-	return l.acks.due || l.out.source(l.mesh.cfg.rail(i), l.limit(i)) != nil
+	return l.acks.due || l.out.source(l.limit(i)) != nil
 }
 
 // wakeAll wakes writers for everything that is queued.
@@ -313,7 +310,7 @@ func (l *link) close() {
 	l.wg.Wait()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, q := range append(l.out.bulk.all(), &l.out.again, &l.out.urgent) {
+	for _, q := range []*queue{&l.out.bulk, &l.out.again, &l.out.urgent} {
 		for q.head != nil {
 			drop(q.pop())
 		}

@@ -46,7 +46,6 @@ type Config struct {
 	Encrypt bool // what hosts send each other; both sides must
 
 	Streams int  // per link, at most 64; 4. If there are several, the first carries small segments only
-	Rails   int  // networks that Dial assigns to the other streams in turn: stream i is on network (i-1) mod Rails + 1; 1
 	Check   bool // authenticate long payloads, too; encryption does so anyway
 	Window  int  // segments of a link in flight; 4096, which is also the maximum
 
@@ -72,8 +71,6 @@ func (c *Config) fill() error {
 		return errors.New("handler is missing")
 	case c.Streams < 0 || c.Streams > 64:
 		return fmt.Errorf("%d streams, want 1 to 64", c.Streams)
-	case c.Rails < 0 || c.Rails > 64:
-		return fmt.Errorf("%d networks, want 1 to 64", c.Rails)
 	case c.Window < 0 || c.Window > span:
 		return fmt.Errorf("window of %d segments, want 1 to %d", c.Window, span)
 	}

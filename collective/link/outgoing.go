@@ -3,15 +3,14 @@ package link
 // outgoing is what a link has to send, and what it has sent: link.mu guards it. Of what is queued, again goes first,
 // then urgent, then bulk.
 type outgoing struct {
-	again, urgent queue
-	bulk          rails
-	win           sendWindow
-	window        uint64 // the most segments in flight
-	load          load
+	again, urgent, bulk queue
+	win                 sendWindow
+	window              uint64 // the most segments in flight
+	load                load
 }
 
 // queued returns how many segments wait to be sent for the first time.
-func (o *outgoing) queued() int { return o.urgent.n + o.bulk.n() }
+func (o *outgoing) queued() int { return o.urgent.n + o.bulk.n }
 
 // waiting returns how many segments wait to be sent, also again.
 func (o *outgoing) waiting() int { return o.again.n + o.queued() }
@@ -19,9 +18,8 @@ func (o *outgoing) waiting() int { return o.again.n + o.queued() }
 // room reports whether another segment may be in flight.
 func (o *outgoing) room() bool { return o.win.next-o.win.base < o.window }
 
-// source returns the queue whose first segment, of at most limit bytes, a stream on a network (see Config.rail) sends
-// next; nil if there is none.
-func (o *outgoing) source(rail, limit int) *queue {
+// source returns the queue whose first segment, of at most limit bytes, a stream sends next; nil if there is none.
+func (o *outgoing) source(limit int) *queue {
 	if s := o.again.head; s != nil && len(s.state.wire) <= limit {
 		return &o.again
 	}
@@ -31,23 +29,23 @@ func (o *outgoing) source(rail, limit int) *queue {
 	case o.urgent.head != nil:
 		return &o.urgent
 	}
-	if q := o.bulk.source(rail); q != nil && len(q.head.state.wire) <= limit {
-		return q
+	if s := o.bulk.head; s != nil && len(s.state.wire) <= limit {
+		return &o.bulk
 	}
 	return nil
 }
 
-// next returns the segment, of at most limit bytes, that a stream on a network transmits next; nil if there is none.
+// next returns the segment, of at most limit bytes, that a stream transmits next; nil if there is none.
 // Segments that were acknowledged while queued go to done.
-func (o *outgoing) next(rail, limit int, done *queue) *Segment {
+func (o *outgoing) next(limit int, done *queue) *Segment {
 	for {
-		q := o.source(rail, limit)
+		q := o.source(limit)
 		if q == nil {
 			return nil
 		}
 		s := q.pop()
 		s.state.queued = false
-		if o.load.waits && o.bulk.n() == 0 {
+		if o.load.waits && o.bulk.n == 0 {
 			o.load.drain(o.win.next + 1) // s is not numbered yet
 		}
 		if !s.state.acked {

@@ -26,8 +26,7 @@ func (st *stream) timed(s *Segment) {
 	st.timedAt = now
 	st.cost = took.Seconds() / float64(len(s.state.wire))
 	faster, rested := l.others(st, now)
-	// Segments for one of several networks may have no other stream.
-	if took < slowSegment || !faster && !rested || l.out.bulk.count() > 1 {
+	if took < slowSegment || !faster && !rested {
 		st.slow = 0
 		return
 	}

@@ -57,8 +57,6 @@ type Segment struct {
 	Header
 	Payload []byte
 	Owner   Owner // may be nil
-	// Rail is the network that a large segment should use, from 1 to Config.Rails; 0 for any.
-	Rail int
 
 	state segmentState
 }

@@ -89,7 +89,6 @@ func (st *stream) start() {
 	l.touch()
 	l.up++
 	l.hungUp = false
-	l.out.bulk.up[l.mesh.cfg.rail(st.index)]++
 	l.wg.Add(2)
 	st.wg.Add(2)
 	go func() {
@@ -130,7 +129,6 @@ func (st *stream) close(err error) bool {
 	}
 	st.closed, st.err = true, err
 	st.link.up--
-	st.link.out.bulk.up[st.link.mesh.cfg.rail(st.index)]--
 	st.link.out.load.forget() // what was in flight will be repeated
 	st.link.idle &^= 1 << st.index
 	st.link.resting = 0 // the remaining streams may have to carry everything

@@ -72,10 +72,9 @@ func (st *stream) transmit() error {
 // held.
 func (st *stream) take(limit int) bool {
 	l, o := st.link, &st.out
-	rail := l.mesh.cfg.rail(st.index)
 	o.n, o.ack = 0, false
 	for o.n < maxBatch {
-		s := l.out.next(rail, limit, &o.done)
+		s := l.out.next(limit, &o.done)
 		if s == nil {
 			break
 		}

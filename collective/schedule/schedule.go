@@ -54,7 +54,6 @@ type Step struct {
 	// before that one is done, but counts as done after it.
 	After  int
 	Lo, Hi int64 // the bytes [Lo, Hi) of the operation's buffer
-	Ring   uint8 // which of several rings it belongs to, from 1; 0 if there is one for all
 }
 
 // chunk returns the borders of the i-th of n nearly equal chunks.

@@ -111,7 +111,7 @@ func (h *LabHost) SetLink(link Link) error {
 // SetPath gives two hosts a cable of their own with a rate in bits per second, for everything that they send each
 // other. Two hosts can have one such cable.
 func (l *Lab) SetPath(a, b *LabHost, rate int64) error {
-	return l.cable("to-", a, b, rate, func(from, to *LabHost, device string) string {
+	return l.cable(a, b, rate, func(from, to *LabHost, device string) string {
 		return fmt.Sprintf("route add %s/32 dev %s src %s", to.address, device, from.address)
 	})
 }
@@ -120,7 +120,7 @@ func (l *Lab) SetPath(a, b *LabHost, rate int64) error {
 // second of the prefix.
 func (l *Lab) AddNIC(a, b *LabHost, network netip.Prefix, rate int64) error {
 	address := network.Masked().Addr()
-	return l.cable("to-", a, b, rate, func(_, _ *LabHost, device string) string {
+	return l.cable(a, b, rate, func(_, _ *LabHost, device string) string {
 		address = address.Next()
 		return fmt.Sprintf("address add %s dev %s", netip.PrefixFrom(address, network.Bits()), device)
 	})
@@ -159,15 +159,8 @@ func (h *LabHost) addressIn(network netip.Prefix) netip.Addr {
 	return address
 }
 
-// SetPathIn is SetPath for a network of AddNetwork.
-func (l *Lab) SetPathIn(network netip.Prefix, a, b *LabHost, rate int64) error {
-	return l.cable("other-", a, b, rate, func(from, to *LabHost, device string) string {
-		return fmt.Sprintf("route add %s/32 dev %s src %s", to.addressIn(network), device, from.addressIn(network))
-	})
-}
-
 // cable connects two hosts by a cable; each end is named after the other host. A line of ip(8) configures each end.
-func (l *Lab) cable(prefix string, a, b *LabHost, rate int64, configure func(from, to *LabHost, device string) string) error {
+func (l *Lab) cable(a, b *LabHost, rate int64, configure func(from, to *LabHost, device string) string) error {
 	ends := [2]*LabHost{a, b}
 	var pids [2]int
 	var devices [2]string
@@ -176,7 +169,7 @@ func (l *Lab) cable(prefix string, a, b *LabHost, rate int64, configure func(fro
 		if err != nil {
 			return fmt.Errorf("lay cable: %w", err)
 		}
-		pids[i], devices[i] = pid, prefix+ends[1-i].name
+		pids[i], devices[i] = pid, "to-"+ends[1-i].name
 	}
 	err := l.ip(l.rackPID, fmt.Sprintf("link add %s netns %d type veth peer name %s netns %d", devices[0], pids[0], devices[1], pids[1]))
 	for i, h := range ends {

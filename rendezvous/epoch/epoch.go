@@ -257,10 +257,7 @@ func (m *Machine) ordered(o Ordered, a *Actions) error {
 	if m.state != Ordering || o.Number != m.asked {
 		return nil
 	}
-	world := wire.World{Epoch: m.epoch, Order: m.idsOf(o.Ring.Order), Why: o.Ring.Why, Split: o.Ring.Split}
-	for _, r := range o.Ring.Rails {
-		world.Rings = append(world.Rings, wire.RailRing{Rail: r.Rail, Order: m.idsOf(r.Order), Why: r.Why, Share: r.Share})
-	}
+	world := wire.World{Epoch: m.epoch, Order: m.idsOf(o.Ring.Order), Why: o.Ring.Why}
 	if err := m.checkWorld(world); err != nil {
 		return err
 	}
@@ -408,10 +405,7 @@ func (m *Machine) toOthers(msg wire.Message, except map[int]bool) []Send {
 
 func (m *Machine) copyWorld() *wire.World {
 	w := m.world
-	w.Order, w.Why, w.Rings = slices.Clone(w.Order), slices.Clone(w.Why), slices.Clone(w.Rings)
-	for i, r := range w.Rings {
-		w.Rings[i].Order, w.Rings[i].Why = slices.Clone(r.Order), slices.Clone(r.Why)
-	}
+	w.Order, w.Why = slices.Clone(w.Order), slices.Clone(w.Why)
 	return &w
 }
 
@@ -429,14 +423,8 @@ func (m *Machine) idsOf(places []int) (ids []int) {
 
 // checkWorld accepts only permutations of the roster's members.
 func (m *Machine) checkWorld(w wire.World) error {
-	orders := [][]int{w.Order}
-	for _, r := range w.Rings {
-		orders = append(orders, r.Order)
-	}
-	for _, order := range orders {
-		if !slices.Equal(slices.Sorted(slices.Values(order)), m.members) {
-			return fmt.Errorf("step epoch %d: ring %v is not an order of hosts %v", w.Epoch, order, m.members)
-		}
+	if !slices.Equal(slices.Sorted(slices.Values(w.Order)), m.members) {
+		return fmt.Errorf("step epoch %d: ring %v is not an order of hosts %v", w.Epoch, w.Order, m.members)
 	}
 	return nil
 }

@@ -52,7 +52,6 @@ func TestRefusesNonsense(t *testing.T) {
 		&wire.Prepared{From: -1, Epoch: 1},
 		&wire.Propose{From: 0, World: wire.World{Epoch: 1, Order: []int{0, 1}}},
 		&wire.Propose{From: 0, World: wire.World{Epoch: 1, Order: []int{0, 1, 1}}},
-		&wire.Propose{From: 0, World: wire.World{Epoch: 1, Order: []int{0, 1, 2}, Rings: []wire.RailRing{{Order: []int{2, 1, 0}}, {Order: []int{0, 1}}}}},
 		&wire.Hello{},
 	} {
 		if _, err := m.Step(epoch.Event{Message: msg}); err == nil {

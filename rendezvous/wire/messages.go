@@ -145,18 +145,6 @@ type World struct {
 	Order []int    `msgpack:"order"` // host ids
 	Why   []string `msgpack:"why"`   // reason for each edge of the ring
 	Cost  Cost     `msgpack:"cost"`  // of its slowest edges, once it is committed
-	// Rings are the rings that large tensors use at once, none if they use Order; Split is the reason, if there was a
-	// choice.
-	Rings []RailRing `msgpack:"rings"`
-	Split string     `msgpack:"split"`
-}
-
-// RailRing is the ring within one of several networks.
-type RailRing struct {
-	Rail  string   `msgpack:"rail"`  // the network
-	Order []int    `msgpack:"order"` // host ids
-	Why   []string `msgpack:"why"`   // reason for each edge
-	Share int      `msgpack:"share"` // of a tensor, in thousandths
 }
 
 // Cost is what a message between two hosts costs, in seconds; zero if it was not measured.

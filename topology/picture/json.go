@@ -15,15 +15,6 @@ type document struct {
 	Hosts []topology.Host `json:"hosts"`
 	Ring  []edge          `json:"ring"`
 	Sites []place         `json:"sites"`
-	Rings []railRing      `json:"rings,omitempty"`
-	Split string          `json:"split,omitempty"`
-}
-
-// railRing is the ring within one of several networks.
-type railRing struct {
-	Network string  `json:"network"`
-	Share   float64 `json:"share"`
-	Ring    []edge  `json:"ring"`
 }
 
 // place is hosts on one machine.
@@ -72,8 +63,7 @@ const JSONHelp = `{"hosts": [host, …], "ring": [edge, …], "sites": [site, �
          why
   site   hosts (names of those on one ESXi host), told (by a label; or else it
          is a guess from measurements), told_by (who told the label, where that
-         is known), confidence (to 1), why
-Where large tensors take several rings at once there is also "rings": [network, share (of a tensor, to 1), ring], and "split" says why they do, or do not, if what was measured gave a choice.`
+         is known), confidence (to 1), why`
 
 // JSON renders the cluster for programs.
 func JSON(c Cluster) ([]byte, error) {
@@ -82,10 +72,6 @@ func JSON(c Cluster) ([]byte, error) {
 		doc.Hosts = append(doc.Hosts, full(h))
 	}
 	doc.Ring = append(doc.Ring, edgesOf(c.Hosts, c.Ring)...)
-	for _, r := range c.Rails {
-		doc.Rings = append(doc.Rings, railRing{r.Network, r.Share, edgesOf(c.Hosts, r.Ring)})
-	}
-	doc.Split = c.Split
 	for _, s := range c.Sites {
 		doc.Sites = append(doc.Sites, place{s.Hosts, s.Labelled, s.By, s.Confidence, s.Why})
 	}

@@ -21,34 +21,9 @@ import (
 type Cluster struct {
 	Hosts []topology.Host
 	Ring  []topology.Leg  // none for a host by itself
-	Rails []Rail          // the rings that large tensors use at once, if any
-	Split string          // the reason for Rails or their absence, if there was a choice
 	Ranks [][]int         // the ranks of each host, if decided
 	Bound []Bound         // the CPUs of each host's ranks, if decided
 	Sites []topology.Site // hosts that measurements place on one machine
-}
-
-// Rail is the ring within one of several networks.
-type Rail struct {
-	Network string
-	Share   float64 // of a tensor, to 1
-	Ring    []topology.Leg
-}
-
-func (r Rail) title() string {
-	return fmt.Sprintf("The ring of %.1f %% of large tensors, in %s", 100*r.Share, clean(r.Network))
-}
-
-// rings returns all rings with their titles, first the one that small tensors use.
-func (c Cluster) rings() (titles []string, rings [][]topology.Leg) {
-	if len(c.Ring) == 0 {
-		return nil, nil
-	}
-	titles, rings = []string{"The ring"}, [][]topology.Leg{c.Ring}
-	for _, r := range c.Rails {
-		titles, rings = append(titles, r.title()), append(rings, r.Ring)
-	}
-	return titles, rings
 }
 
 // Bound is where the ranks of a host run.

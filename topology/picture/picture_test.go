@@ -51,76 +51,6 @@ func uneven(t *testing.T) picture.Cluster {
 	return picture.Cluster{Hosts: hosts, Ring: topology.Order(hosts, edges).Legs(hosts, edges)}
 }
 
-// inEachNetwork is four machines with a NIC in each of two networks, and ways between them that are slow in one network
-// or the other, so that large tensors take a ring in each. One way of the second ring is slower than the others.
-func inEachNetwork(t *testing.T) picture.Cluster {
-	const gbit = 1e9 / 8
-	var hosts []topology.Host
-	var edges []topology.Edge
-	networks := []string{"10.0.1.0/24", "10.0.2.0/24"}
-	for i := range 4 {
-		h := probed(t, "vsphere8")
-		h.Name, h.Labels = fmt.Sprintf("host%d", i+1), nil
-		for k := range networks {
-			h.NICs[k].Up, h.NICs[k].Addrs = true, []string{fmt.Sprintf("10.0.%d.%d/24", k+1, i+1)}
-		}
-		h.NICs = h.NICs[:len(networks)]
-		hosts = append(hosts, h)
-		for j := range 4 {
-			for k, network := range networks {
-				e := topology.Edge{From: i, To: j, Rail: network, Bandwidth: 9.4 * gbit, RTT: 55e-6}
-				switch {
-				case i == j:
-					continue
-				case i/2 == j/2 && k == 0, i%2 == j%2 && k == 1:
-					e.Bandwidth = 2.3 * gbit
-				case i+j == 3 && k == 1:
-					e.Bandwidth = 6.9 * gbit
-				}
-				edges = append(edges, e)
-			}
-		}
-	}
-	rails := topology.Rails(hosts)
-	edges = topology.WithSums(hosts, edges, rails)
-	order := topology.OrderBy(t.Context(), topology.ByMeasured, hosts, edges).OverRails(t.Context(), topology.ByMeasured, hosts, edges, rails)
-	c := picture.Cluster{Hosts: hosts, Ring: order.Legs(hosts, edges), Split: order.Split}
-	for _, r := range order.Rails {
-		c.Rails = append(c.Rails, picture.Rail{Network: r.Rail, Share: float64(r.Share) / 1000, Ring: r.Legs(hosts, edges)})
-	}
-	return c
-}
-
-// TestRings: every ring is drawn with its edges, and what is the bottleneck of each.
-func TestRings(t *testing.T) {
-	c := inEachNetwork(t)
-	if len(c.Rails) != 2 {
-		t.Fatalf("%d rings: %s", len(c.Rails), c.Split)
-	}
-	text := picture.Text(c)
-	parts := strings.Split(text, "large tensors, in ")
-	if len(parts) != 3 {
-		t.Fatal(text)
-	}
-	for i, want := range []struct{ speed, bottlenecks, rtt int }{{4, 0, 4}, {4, 2, 4}} {
-		// All ways of the first ring are alike: none is its bottleneck.
-		if got := strings.Count(parts[i+1], "Gbit/s measured"); got != want.speed {
-			t.Errorf("ring %d has %d speeds, not %d:\n%s", i+1, got, want.speed, text)
-		}
-		if got := strings.Count(parts[i+1], "the bottleneck"); got != want.bottlenecks {
-			t.Errorf("ring %d has %d bottlenecks, not %d:\n%s", i+1, got, want.bottlenecks, text)
-		}
-	}
-	svg := picture.SVG(c)
-	for i, part := range strings.Split(svg, "of large tensors, in 10.0.")[1:] {
-		part, _, _ = strings.Cut(part, "large tensors take 2 rings at once")
-		edges, slowest := strings.Count(part, `<path class="edge"`)/2, strings.Count(part, `<path class="slowest"`)/2 // two halves each
-		if want := []int{0, 2}[i]; edges+slowest != 4 || slowest != want {
-			t.Errorf("of ring %d are drawn %d edges and %d bottlenecks, should be %d:\n%s", i+1, edges, slowest, want, svg)
-		}
-	}
-}
-
 // pair is two virtual machines on one ESXi host, with their ranks.
 func pair(t *testing.T) picture.Cluster {
 	hosts := []topology.Host{probed(t, "pvrdma-a"), probed(t, "vsphere"), probed(t, "pvrdma-b")}
@@ -261,7 +191,6 @@ func TestGolden(t *testing.T) {
 		"cloud":     alone(probed(t, "cloud")),
 		"pvrdma":    pair(t),
 		"bound":     bound(t, "core:2", 3),
-		"rings":     inEachNetwork(t),
 	}
 	for name, c := range clusters {
 		document, err := picture.JSON(c)

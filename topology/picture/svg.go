@@ -20,8 +20,8 @@ const (
 	mostDrawn  = 40   // hosts on a circle: with more, no screen shows both the whole and readable names
 )
 
-// SVG draws every ring as a circle of hosts with a list of its edges, or with many hosts as the list alone, and below
-// them each host with its NUMA nodes and devices. The result is one file without references: no script, font or style
+// SVG draws the ring as a circle of hosts with a list of its edges, or with many hosts as the list alone, and below
+// it each host with its NUMA nodes and devices. The result is one file without references: no script, font or style
 // sheet.
 func SVG(c Cluster) string {
 	d := drawing{width: 2*cardWidth + 3*margin}
@@ -29,23 +29,14 @@ func SVG(c Cluster) string {
 	if len(c.Ring) > 0 && len(c.Ring) <= mostDrawn {
 		d.width = max(d.width, 2*(radius+ringBox/2+margin))
 	}
-	titles, rings := c.rings()
-	for i, ring := range rings {
-		if len(rings) > 1 {
-			d.bottom += 2 * margin
-			d.below("title", titles[i])
-		}
-		if len(ring) <= mostDrawn {
-			d.circle(c.Hosts, ring, radius)
-		} else {
-			d.bottom += 2 * margin
-			d.below("title", fmt.Sprintf("The ring of %d hosts, in its order", len(ring)))
-		}
-		d.list(c.Hosts, ring)
+	switch {
+	case len(c.Ring) > mostDrawn:
+		d.bottom += 2 * margin
+		d.below("title", fmt.Sprintf("The ring of %d hosts, in its order", len(c.Ring)))
+	case len(c.Ring) > 0:
+		d.circle(c.Hosts, c.Ring, radius)
 	}
-	if c.Split != "" {
-		d.below("", clean(c.Split))
-	}
+	d.list(c.Hosts, c.Ring)
 	d.cards(c)
 
 	var b strings.Builder

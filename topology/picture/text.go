@@ -41,13 +41,9 @@ func Text(c Cluster) string {
 	if strings.Contains(b.String(), " cores: ") {
 		write(wrap(legend, Width))
 	}
-	titles, rings := c.rings()
-	for i, legs := range rings {
+	if len(c.Ring) > 0 {
 		b.WriteString("\n")
-		write(ringLines(titles[i], c.Hosts, legs))
-	}
-	if c.Split != "" {
-		write(wrap(clean(c.Split), Width))
+		write(ringLines(c.Hosts, c.Ring))
 	}
 	for _, site := range c.Sites {
 		if !site.Labelled { // labelled sites are drawn
@@ -74,12 +70,12 @@ const bars = 16
 
 // ringLines draws the ring as a loop that goes down through the hosts and back up on the left. Each edge has
 // a bar in proportion to its speed; the slowest is marked.
-func ringLines(title string, hosts []topology.Host, legs []topology.Leg) []string {
+func ringLines(hosts []topology.Host, legs []topology.Leg) []string {
 	fastest := 0.0
 	for _, leg := range legs {
 		fastest = max(fastest, leg.Bandwidth)
 	}
-	out := []string{title}
+	out := []string{"The ring"}
 	for i, leg := range legs {
 		first, left := "│    ● ", "│    "
 		if i == 0 {

@@ -120,9 +120,6 @@ func (m *Membership) worldOf(w wire.World) (collective.EngineWorld, error) {
 			world.Self = at
 		}
 	}
-	for _, r := range w.Rings {
-		world.Rings = append(world.Rings, collective.ParallelRing{Order: r.Order, Share: r.Share})
-	}
 	return world, nil
 }
 
@@ -130,7 +127,7 @@ func (m *Membership) worldOf(w wire.World) (collective.EngineWorld, error) {
 func (m *Membership) commit(ctx context.Context, w wire.World) {
 	m.epoch, m.current = w.Epoch, w
 	if m.job.HostID != slices.Min(w.Order) { // one host is enough to report the ring
-		m.current.Order, m.current.Why, m.current.Rings, m.current.Split = nil, nil, nil, ""
+		m.current.Order, m.current.Why = nil, nil
 	}
 	if len(w.Order) > fewHosts {
 		m.reachAll(w)

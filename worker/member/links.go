@@ -56,9 +56,6 @@ func newLinking(m linker, self int, w wire.World, elastic bool, timeout time.Dur
 	l.needed = l.peers
 	if l.large() {
 		l.needed = around(w.Order, self, 1)
-		for _, r := range w.Rings {
-			l.needed = append(l.needed, around(r.Order, self, 1)...)
-		}
 	}
 	return l
 }

@@ -115,7 +115,6 @@ func (n *Network) Connect(ctx context.Context, handler link.Handler) error {
 	n.openRDMA(post)
 	n.mesh, err = link.NewMesh(link.Config{Self: n.job.HostID, Job: n.job.ID, Key: key,
 		Encrypt: n.job.Encrypt, Check: n.job.Checksum, Streams: n.job.Streams,
-		Rails:   len(topology.ChosenRails([]topology.Host{n.cfg.Daemon.Host()}, n.job.NICs)),
 		Handler: handler, Listener: n.listener, Log: n.cfg.Log, Upgrade: n.upgrade(),
 		Dial: n.dialer(tcp.Options{}),
 		Narrow: func(ctx context.Context, peer, stream, packet int) (net.Conn, error) {

@@ -209,7 +209,7 @@ func (t *Tuner) search(ctx context.Context, hosts []topology.Host, found func(to
 			rails = topology.Rails(usable)
 		}
 		known = topology.WithSums(usable, known, rails)
-		ring := topology.OrderBy(wanted, by, usable, known).OverRails(wanted, by, usable, known, rails)
+		ring := topology.OrderBy(wanted, by, usable, known)
 		if wanted.Err() == nil {
 			t.cfg.Loop.Post(wanted, func() { found(ring) })
 		}
