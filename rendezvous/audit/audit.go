@@ -1,30 +1,25 @@
 // Package audit keeps the log of what a resident daemon was asked to do, and of what became of it: one JSON object a line.
 //
-// A Log has a goroutine, which writes; nothing that a daemon does waits for a file system. The log is bounded: a file that
-// is full becomes FILE.1, in place of an older one. A file that is moved away, as logrotate does, is made anew by the next
-// entry, without a signal.
+// A Log has a goroutine, which writes; nothing that a daemon does waits for a file system. A file that is moved away, as
+// logrotate does, is made anew by the next entry, without a signal. Nothing here bounds the file.
 package audit
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 	"unicode"
-	"unicode/utf16"
-	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
 )
 
 const (
-	// maxFile is how long a file may get, in bytes. Two files are kept.
-	maxFile = 16 << 20
 	// maxText bounds each text of an entry, in bytes. Texts come from launchers.
 	maxText = 1 << 10
 	// waiting is how many entries may wait for the file system. More are lost, and counted.
@@ -67,7 +62,6 @@ type Claims struct {
 type Log struct {
 	path, daemon string
 	warn         func(error)
-	limit        int64
 	entries      chan Entry
 	done         chan struct{}
 
@@ -81,7 +75,7 @@ type Log struct {
 
 // Open opens the log of a daemon. Each failure that follows is given to warn, at most one a minute.
 func Open(path, daemon string, warn func(error)) (*Log, error) {
-	l := &Log{path: path, daemon: daemon, warn: warn, limit: maxFile, entries: make(chan Entry, waiting), done: make(chan struct{})}
+	l := &Log{path: path, daemon: daemon, warn: warn, entries: make(chan Entry, waiting), done: make(chan struct{})}
 	if err := l.open(); err != nil {
 		return nil, err
 	}
@@ -146,9 +140,9 @@ func (l *Log) run() {
 }
 
 func (l *Log) write(e Entry) {
-	err := l.turn()
+	err := l.reopen()
 	if err == nil {
-		_, err = l.file.Write(encode(e))
+		err = json.NewEncoder(l.file).Encode(e.bounded())
 	}
 	if err != nil && time.Since(l.warned) > time.Minute {
 		l.warned = time.Now()
@@ -156,20 +150,15 @@ func (l *Log) write(e Entry) {
 	}
 }
 
-// turn opens the file that the next entry belongs into.
-func (l *Log) turn() error {
+// reopen opens the file again if it has been moved away.
+func (l *Log) reopen() error {
 	if l.file != nil {
 		mine, err := l.file.Stat()
 		if err != nil {
 			return err
 		}
 		if there, err := os.Lstat(l.path); err == nil && os.SameFile(mine, there) {
-			if mine.Size() < l.limit {
-				return nil
-			}
-			if err := os.Rename(l.path, l.path+".1"); err != nil {
-				return err
-			}
+			return nil
 		}
 		l.file.Close()
 		l.file = nil
@@ -204,43 +193,25 @@ func (l *Log) open() error {
 	return nil
 }
 
-// encode returns an entry as a line of ASCII. No text of a launcher moves a terminal's cursor or begins another line.
-func encode(e Entry) []byte {
-	var claims Claims
+// bounded returns the entry with texts of bounded length, none of which moves a terminal's cursor.
+func (e Entry) bounded() Entry {
 	if e.Claims != nil {
-		claims, e.Claims = *e.Claims, &claims
+		e.Claims = &Claims{User: bounded(e.Claims.User), Program: bounded(e.Claims.Program), Ranks: e.Claims.Ranks}
 	}
-	for _, text := range []*string{&e.Daemon, &e.What, &e.From, &claims.User, &e.Host, &e.Job, &claims.Program, &e.Detail, &e.Why} {
-		*text = short(*text)
+	for _, text := range []*string{&e.Daemon, &e.What, &e.From, &e.Host, &e.Job, &e.Detail, &e.Why} {
+		*text = bounded(*text)
 	}
-	encoded, err := json.Marshal(e)
-	if err != nil {
-		panic(err) // an Entry always has JSON
-	}
-	var line bytes.Buffer
-	for _, r := range string(encoded) { // characters beyond ASCII are in strings only
-		switch {
-		case r < utf8.RuneSelf && unicode.IsPrint(r):
-			line.WriteRune(r)
-		case r > 0xffff:
-			high, low := utf16.EncodeRune(r)
-			fmt.Fprintf(&line, `\u%04x\u%04x`, high, low)
-		default:
-			fmt.Fprintf(&line, `\u%04x`, r)
-		}
-	}
-	line.WriteByte('\n')
-	return line.Bytes()
+	return e
 }
 
-// short cuts a text that is too long, between characters.
-func short(s string) string {
-	if len(s) <= maxText {
-		return s
+func bounded(text string) string {
+	if len(text) > maxText {
+		text = text[:maxText] + "…"
 	}
-	cut := maxText
-	for cut > 0 && !utf8.RuneStart(s[cut]) {
-		cut--
-	}
-	return s[:cut] + "…"
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return unicode.ReplacementChar
+		}
+		return r
+	}, text)
 }
