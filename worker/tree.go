@@ -168,8 +168,12 @@ func (s Shipped) Place(r *wire.Detach) (*wire.Detach, error) {
 	}
 	here.Tree = &wire.Tree{Root: dir, Files: r.Tree.Files}
 	here.Args, here.Dir = r.Tree.At(dir, r.Args, r.Dir)
-	here.Args = r.Tree.EnvAt(dir, here.Args) // --env PYTHONPATH=…
-	here.Env, here.Variables = r.Tree.EnvAt(dir, r.Env), r.Tree.EnvAt(dir, r.Variables)
+	here.Env, here.Programs = r.Tree.EnvAt(dir, r.Env), nil
+	for _, p := range r.Programs {
+		moved := wire.SentProgram{Env: r.Tree.EnvAt(dir, p.Env)}
+		moved.Argv, moved.Dir = r.Tree.At(dir, p.Argv, p.Dir)
+		here.Programs = append(here.Programs, moved)
+	}
 	if strings.HasPrefix(here.Dir, dir+"/") {
 		os.MkdirAll(here.Dir, 0o700) // it may have no files
 	} else if _, err := os.Stat(here.Dir); err != nil {

@@ -24,8 +24,9 @@ func TestShipped(t *testing.T) {
 	home := []string{"HOME=" + t.TempDir(), "PATH=" + os.Getenv("PATH")}
 	s := Shipped{Env: func() []string { return home }}
 	program, packages := tree("/home/me/proj", file("train.py", "print()"), file("state", "sent")), tree("/cache/env", file("lib/x.py", "X = 1"))
-	r := &wire.Detach{Tree: program, Python: "python3", Dir: "/home/me/proj/runs", Env: []string{"PYTHONPATH=/home/me/proj"}, Variables: []string{"PYTHONPATH=/lib:/home/me/proj"},
-		Args: []string{"gorun", "--ship", "--env", "PYTHONPATH=/home/me/proj:/lib", "python3", "/home/me/proj/train.py"}}
+	r := &wire.Detach{Tree: program, Python: "python3", Dir: "/home/me/proj/runs", Env: []string{"PYTHONPATH=/home/me/proj"},
+		Args:     []string{"gorun", "--ship", "--hostfile", "/home/me/proj/state", "python3", "train.py"},
+		Programs: []wire.SentProgram{{Argv: []string{"python3", "/home/me/proj/train.py"}, Env: []string{"PYTHONPATH=/lib:/home/me/proj"}, Dir: "/home/me/proj"}}}
 	in, asked, failed := make(chan wire.Message), make(chan wire.Message), make(chan error, 1)
 	from, to, err := os.Pipe()
 	must.Do(t, err)
@@ -72,9 +73,9 @@ func TestShipped(t *testing.T) {
 	if info, err := os.Stat(here.Dir); string(text) != "print()" || err != nil || !info.IsDir() || here.Dir != filepath.Join(root, "runs") {
 		t.Errorf("in %s is %q, it runs in %s, %v", root, text, here.Dir, err)
 	}
-	args := []string{"gorun", "--ship", "--env", "PYTHONPATH=" + root + ":/lib", "python3", root + "/train.py"}
-	if !slices.Equal(here.Args, args) || here.Env[0] != "PYTHONPATH="+root || here.Variables[0] != "PYTHONPATH=/lib:"+root {
-		t.Errorf("%q with %q and %q", here.Args, here.Env, here.Variables)
+	p := here.Programs[0]
+	if here.Args[3] != root+"/state" || here.Env[0] != "PYTHONPATH="+root || p.Argv[1] != root+"/train.py" || p.Env[0] != "PYTHONPATH=/lib:"+root || p.Dir != root {
+		t.Errorf("%q with %q, runs %+v", here.Args, here.Env, p)
 	}
 	if _, err := os.Stat(filepath.Join(here.Packages, "lib/x.py")); err != nil || !strings.HasPrefix(here.Platform.Version, "3.") {
 		t.Errorf("the environment for %+v: %v", here.Platform, err)
@@ -116,7 +117,7 @@ func TestShipped(t *testing.T) {
 
 	home = []string{"HOME=" + t.TempDir()}
 	there, err := s.Place(here) // as a successor's daemon
-	if err == nil || !strings.Contains(err.Error(), "the environment of Python is not here: ") || there.Tree.Root == root || !slices.Contains(there.Args, there.Tree.Root+"/train.py") || there.Dir != there.Tree.Root+"/runs" || there.Tree.Name() != program.Name() {
+	if err == nil || !strings.Contains(err.Error(), "the environment of Python is not here: ") || there.Tree.Root == root || there.Programs[0].Argv[1] != there.Tree.Root+"/train.py" || there.Dir != there.Tree.Root+"/runs" || there.Tree.Name() != program.Name() {
 		t.Errorf("%+v, %v", there, err)
 	}
 	plain := &wire.Detach{Args: []string{"gorun"}}

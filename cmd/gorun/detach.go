@@ -29,9 +29,9 @@ import (
 
 // detach runs this very command again, without a terminal and in a session of its own, and returns when the job runs or
 // waits for its turn.
-func detach(ctx context.Context, o *jobFlags, programs []program) error {
+func detach(ctx context.Context, o *jobFlags, programs []program, notes []string) error {
 	if o.cluster != "" {
-		return detachTo(ctx, o, programs)
+		return detachTo(ctx, o, programs, notes)
 	}
 	exe, err := os.Executable()
 	if err != nil {
@@ -53,7 +53,7 @@ func detach(ctx context.Context, o *jobFlags, programs []program) error {
 }
 
 // detachTo has a daemon of the cluster run this very command.
-func detachTo(ctx context.Context, o *jobFlags, programs []program) error {
+func detachTo(ctx context.Context, o *jobFlags, programs []program, notes []string) error {
 	client, addr, err := clusterOf(ctx, &o.clusterFlags)
 	if err != nil {
 		return err
@@ -62,8 +62,8 @@ func detachTo(ctx context.Context, o *jobFlags, programs []program) error {
 	if err != nil {
 		return fmt.Errorf("find working directory: %w", err)
 	}
-	r := wire.Detach{Program: programName(programs), Args: os.Args, Env: o.envElsewhere(os.Environ(), programs[0]), Dir: dir, Variables: programs[0].fromFile}
-	d, err := o.detachWith(ctx, client, addr, r, programs)
+	r := wire.Detach{Program: programName(programs), Args: os.Args, Env: o.envElsewhere(os.Environ()), Dir: dir}
+	d, err := o.detachWith(ctx, client, addr, r, programs, notes)
 	if err != nil {
 		return err
 	}
@@ -71,11 +71,11 @@ func detachTo(ctx context.Context, o *jobFlags, programs []program) error {
 }
 
 // envElsewhere returns what a launcher elsewhere gets of this environment.
-func (o *jobFlags) envElsewhere(environ []string, p program) []string {
+func (o *jobFlags) envElsewhere(environ []string) []string {
 	env := plan.UserEnv(environ, true)
 	var ofFlags []string
-	if o.envNone { // but what -x names, and what stands for flags
-		env = slices.Clone(p.Env[len(p.fromFile):])
+	if o.envNone { // but what stands for flags
+		env = nil
 		for _, f := range new(jobFlags).table() {
 			if info, ok := f.(cli.DocGenerationFlag); ok {
 				ofFlags = append(ofFlags, info.GetEnvVars()...)
@@ -93,16 +93,15 @@ func (o *jobFlags) envElsewhere(environ []string, p program) []string {
 
 // detachWith has a daemon run a launcher, and gives it the program and the environment that the job brings, since this machine may be
 // gone when a host joins.
-func (o *jobFlags) detachWith(ctx context.Context, client standing.Client, addr string, r wire.Detach, programs []program) (d *wire.Detached, err error) {
+func (o *jobFlags) detachWith(ctx context.Context, client standing.Client, addr string, r wire.Detach, programs []program, notes []string) (d *wire.Detached, err error) {
 	note := func(format string, args ...any) {
 		fmt.Fprintln(os.Stderr, output.Printable(fmt.Sprintf(format, args...)))
 	}
-	at := o.begins(r.Args, programs)
-	tree, packages, notes, err := o.brought(ctx, programs)
+	tree, packages, more, err := o.brought(ctx, programs)
 	if err != nil {
 		return nil, err
 	}
-	for _, line := range notes {
+	for _, line := range slices.Concat(notes, more) {
 		note("%s", line)
 	}
 	pythons, ctx, finish, err := o.makePackages(ctx, packages, 1, note)
@@ -120,7 +119,9 @@ func (o *jobFlags) detachWith(ctx context.Context, client standing.Client, addr 
 	if packages != nil {
 		r.Python = programs[0].Argv[0]
 	}
-	r.Args = wordsElsewhere(r, at, programs)
+	for _, p := range programs {
+		r.Programs = append(r.Programs, wire.SentProgram{Argv: p.Argv, Env: p.Env, Dir: p.Dir})
+	}
 	d, err = client.Detach(ctx, addr, r, func(in *wire.Reader, out *wire.Writer) (wire.Message, error) {
 		return talk.Give(ctx, addr, files, pythons, note, in, out)
 	})
@@ -128,49 +129,6 @@ func (o *jobFlags) detachWith(ctx context.Context, client standing.Client, addr 
 		err = explainCluster(addr, err)
 	}
 	return d, err
-}
-
-// begins returns where each program begins in the words of this command, nil if they are elsewhere, as those of --configfile.
-func (o *jobFlags) begins(words []string, programs []program) (at []int) {
-	end := len(words) - len(o.args)
-	if end < 0 || !slices.Equal(words[end:], o.args) {
-		return nil
-	}
-	for _, p := range programs {
-		size := slices.Index(words[end:], ":")
-		if size < 0 {
-			size = len(words) - end
-		}
-		at, end = append(at, end+size-p.words), end+size+1
-	}
-	return at
-}
-
-// wordsElsewhere returns the words of a request with what only this machine can see: which programs are of an environment, where links
-// to the tree lead, and which directory of it each flag names for PYTHONPATH.
-func wordsElsewhere(r wire.Detach, at []int, programs []program) []string {
-	words := slices.Clone(r.Args)
-	for i, at := range slices.Backward(at) {
-		p := programs[i]
-		if r.Python != "" && p.words == len(p.Argv) {
-			words[at] = p.Argv[0]
-		}
-		if r.Tree == nil {
-			continue
-		}
-		dir := p.Dir
-		if below, err := filepath.Rel(r.Dir, dir); err == nil && r.Tree.Has(r.Dir) && r.Tree.Has(dir) {
-			dir = below
-		}
-		if words[at-1] == "--" {
-			at--
-		}
-		words = slices.Insert(words, at, "--wdir="+dir) // the last one counts
-		if list, is := valueOf(p.Env[len(r.Variables):], "PYTHONPATH"); is {
-			words = slices.Insert(words, at, "--env", "PYTHONPATH="+list)
-		}
-	}
-	return words
 }
 
 // reportDetached prints the name of a job that runs, or returns the error of one that failed to start.

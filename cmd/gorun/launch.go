@@ -70,7 +70,7 @@ func launch(ctx context.Context, o *jobFlags, hurry <-chan struct{}) error {
 		if err := checkFlags(o); err != nil {
 			return err
 		}
-		return detach(ctx, o, programs)
+		return detach(ctx, o, programs, notes)
 	}
 	return runJob(ctx, o, hurry, programs, notes)
 }

@@ -20,7 +20,6 @@ type program struct {
 	launcher.Program
 	hosts    []hosts.ListedHost // of its own; nil for the job's
 	fromFile []string           // what --env-file sets
-	words    int                // how many of the command line it is
 }
 
 // programTable binds the flags for what ranks run.

@@ -12,6 +12,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"gorun/launcher"
+	"gorun/rendezvous/wire"
 )
 
 // perProgram are the flags that each of several programs may have.
@@ -32,9 +33,8 @@ func readPrograms(ctx context.Context, o *jobFlags) (programs []program, notes [
 	if err != nil {
 		return nil, nil, err
 	}
-	if r := detachedOf(ctx).Request(); r != nil {
-		p.fromFile = r.Variables // the file is on the user's machine
-	} else if o.envFile != "" {
+	request := detachedOf(ctx).Request()
+	if o.envFile != "" && request == nil {
 		if p.fromFile, err = readEnvFile(o.envFile); err != nil {
 			return nil, nil, err
 		}
@@ -60,7 +60,21 @@ func readPrograms(ctx context.Context, o *jobFlags) (programs []program, notes [
 			programs[i].Ranks = max(programs[i].Ranks, 1) // as Hydra; a single one fills all slots
 		}
 	}
+	if request != nil {
+		return programs, nil, asSent(request, programs) // its user has read the notes
+	}
 	return programs, notes, nil
+}
+
+// asSent gives programs what only the machine of their user could see.
+func asSent(r *wire.Detach, programs []program) error {
+	if len(r.Programs) != len(programs) {
+		return fmt.Errorf("%d programs were sent, of %d", len(r.Programs), len(programs))
+	}
+	for i, sent := range r.Programs {
+		programs[i].Argv, programs[i].Env, programs[i].Dir = sent.Argv, sent.Env, sent.Dir
+	}
+	return nil
 }
 
 // withoutDashes removes the -- that may stand between the flags and a program.
@@ -122,7 +136,6 @@ func readProgram(o *jobFlags, argv []string) (p program, notes []string, err err
 	if err != nil {
 		return p, nil, fmt.Errorf("find working directory: %w", err)
 	}
-	words := len(argv)
 	if o.module {
 		argv = append([]string{"python3", "-m"}, argv...)
 	}
@@ -130,7 +143,7 @@ func readProgram(o *jobFlags, argv []string) (p program, notes []string, err err
 		return p, nil, err
 	}
 	env, notes, err := readVariables(o, os.Environ())
-	return program{Program: launcher.Program{Ranks: o.np, Argv: argv, Dir: dir, Env: env}, words: words}, notes, err
+	return program{Program: launcher.Program{Ranks: o.np, Argv: argv, Dir: dir, Env: env}}, notes, err
 }
 
 // readVariables returns what -x and Hydra's words for it set for one program, given the launcher's environment.

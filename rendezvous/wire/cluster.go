@@ -101,12 +101,19 @@ type Detach struct {
 	Env     []string `msgpack:"env"`
 	Dir     string   `msgpack:"dir"`
 
-	Tree      *Tree    `msgpack:"tree"`      // that hosts of the job get; nil for none
-	Python    string   `msgpack:"python"`    // the program for whose Python they get an environment; "" for none
-	Variables []string `msgpack:"variables"` // that a file of the user's has
+	Programs []SentProgram `msgpack:"programs"` // those of Args, as its user's machine sees them
+	Tree     *Tree         `msgpack:"tree"`     // that hosts of the job get; nil for none
+	Python   string        `msgpack:"python"`   // the program for whose Python they get an environment; "" for none
 	// What the host adds: the directory of the environment there, and for which Python it was made.
 	Packages string   `msgpack:"packages"`
 	Platform Platform `msgpack:"platform"`
+}
+
+// SentProgram is a program of a job, with all that flags and files of its user's machine set for it.
+type SentProgram struct {
+	Argv []string `msgpack:"argv"`
+	Env  []string `msgpack:"env"`
+	Dir  string   `msgpack:"dir"`
 }
 
 // Detached is the answer when the job runs or waits for slots: its number on that host, and its state. If it could not

@@ -155,7 +155,7 @@ func (t *Tree) At(root string, argv []string, dir string) (newArgv []string, new
 	return newArgv, newDir
 }
 
-// EnvAt returns an environment, or words with such assignments, in which PYTHONPATH names what it has of the tree by its path there.
+// EnvAt returns an environment in which PYTHONPATH names what it has of the tree by its path there.
 func (t *Tree) EnvAt(root string, env []string) []string {
 	there, newEnv := t.names(), slices.Clone(env)
 	for i, kv := range env {
