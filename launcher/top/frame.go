@@ -31,46 +31,47 @@ var (
 
 const (
 	barWidth  = 20
-	wideFrom  = 170 // columns of a screen with room for long names, at least
-	tallFrom  = 40  // lines of a screen where the ring may take several, at least
-	nameWidth = 16  // of the first column
+	nameShare = 5 // one of so many columns of the screen is the first one's
 )
 
-// column is a column of the table. Rows can be sorted by it if it has a key.
+// column is a column of the table. Rows can be sorted by it if it has compare.
 type column struct {
-	title, key string
-	width      int // with the space before it
-	from       int // columns of the screen from which on it leaves room for the state
-	text       func(r row) string
-	ofHosts    bool // a picture, or about hosts, which Table leaves out
-	compare    func(a, b row) int
+	title   string
+	width   int // with the space before it
+	from    int // columns of the screen from which on it leaves room for the state
+	text    func(r row) string
+	ofHosts bool // a picture, or about hosts, which Table leaves out
+	compare func(a, b row) int
 }
+
+// byRank is the index of the first column.
+const byRank = 0
 
 // columns lie between the name of a row and its state.
 var columns = []column{
-	{title: "RANK", key: "n", compare: func(a, b row) int { return cmp.Compare(a.rank, b.rank) }},
+	{title: "RANK", compare: func(a, b row) int { return cmp.Compare(a.rank, b.rank) }},
 	{title: "PID", width: 9, from: 140, text: func(r row) string { return number(r.pid) }},
-	{title: "CPU", key: "c", width: 7, text: cpuText, compare: descending(func(r row) float64 { return r.cpu })},
-	{title: "MEMORY", key: "m", width: 9, text: memoryText, compare: descending(func(r row) float64 { return float64(r.rss) })},
+	{title: "CPU", width: 7, text: cpuText, compare: descending(func(r row) float64 { return r.cpu })},
+	{title: "MEMORY", width: 9, text: memoryText, compare: descending(func(r row) float64 { return float64(r.rss) })},
 	{title: "PROCS", width: 7, from: 160, text: func(r row) string { return number(r.processes) }},
-	{title: "STEP", key: "s", width: 8, text: stepText, compare: descending(func(r row) float64 { return float64(r.step) })},
-	partColumn("COMP", "u", 6, 0), partColumn("DATA", "d", 6, 1), partColumn("COMM", "w", 6, 2), partColumn("OTHERS", "o", 8, 3),
+	{title: "STEP", width: 8, text: stepText, compare: descending(func(r row) float64 { return float64(r.step) })},
+	partColumn("COMP", 6, 0), partColumn("DATA", 6, 1), partColumn("COMM", 6, 2), partColumn("OTHERS", 8, 3),
 	{title: "WHERE THE TIME GOES", width: barWidth + 2, from: 130, text: bar, ofHosts: true},
-	{title: "SENDS", key: "b", width: 12, from: 150, text: sendsText, ofHosts: true, compare: descending(func(r row) float64 { return r.sends })},
+	{title: "SENDS", width: 12, from: 150, text: sendsText, ofHosts: true, compare: descending(func(r row) float64 { return r.sends })},
 }
 
 func descending(of func(r row) float64) func(a, b row) int {
 	return func(a, b row) int { return cmp.Compare(of(b), of(a)) }
 }
 
-func partColumn(title, key string, width, part int) column {
+func partColumn(title string, width, part int) column {
 	of := func(r row) float64 {
 		if r.shares == nil {
 			return -1
 		}
 		return r.shares[part]
 	}
-	return column{title: title, key: key, width: width, compare: descending(of), text: func(r row) string {
+	return column{title: title, width: width, compare: descending(of), text: func(r row) string {
 		if r.shares == nil {
 			return "-"
 		}
@@ -132,11 +133,7 @@ func bar(r row) string {
 
 // Table returns what the ranks of a job did between two looks, a line for each.
 func Table(label string, before, now jobs.State) string {
-	r := now.Record
-	text := fmt.Sprintf("job %s, %s, since %s\n", label, jobs.Clean(r.Program), r.Started.Local().Format(time.DateTime))
-	m := Model{samples: []sample{{state: before}, {state: now}}}
-	ranks := m.ranks()
-	slices.SortStableFunc(ranks, m.order())
+	text := fmt.Sprintf("job %s, %s, since %s\n", label, jobs.Clean(now.Record.Program), now.Record.Started.Local().Format(time.DateTime))
 	ofRanks := slices.DeleteFunc(slices.Clone(columns), func(c column) bool { return c.text == nil || c.ofHosts })
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
@@ -145,7 +142,9 @@ func Table(label string, before, now jobs.State) string {
 		fmt.Fprint(w, "\t", c.title)
 	}
 	fmt.Fprintln(w, "\tSTATE")
-	for _, r := range ranks {
+	all := ranks(sample{state: now}, sample{state: before})
+	slices.SortStableFunc(all, columns[byRank].compare)
+	for _, r := range all {
 		fmt.Fprintf(w, "%d\t%s", r.rank, jobs.Clean(r.host))
 		for _, c := range ofRanks {
 			fmt.Fprint(w, "\t", c.text(r))
@@ -175,7 +174,7 @@ func (m Model) lines() []string {
 	room := m.room()
 	last := min(m.first+room, len(rows))
 	for i := m.first; i < last; i++ {
-		lines = append(lines, m.line(rows[i], i == m.chosen))
+		lines = append(lines, m.line(rows[i]))
 	}
 	for len(lines) < m.height-1 {
 		lines = append(lines, "")
@@ -205,39 +204,20 @@ func (m Model) head() []string {
 
 // figures returns the line about all ranks.
 func figures(now, before sample) string {
-	old := before.earlier()
 	var text []string
-	var steps, first int64
-	counts := false // the earlier sample has steps, too
 	var parts []*shares
-	sent, was := uint64(0), uint64(0)
 	longest := int64(0)
-	for _, r := range now.state.Ranks {
-		earlier := old[[2]int{r.Rank, r.PID}]
-		s, ok := since(r, earlier)
-		if !ok {
-			continue
-		}
-		longest, steps = max(longest, r.Split.Step), max(steps, r.Split.Steps)
-		if earlier.Split != nil {
-			counts, first = true, max(first, earlier.Split.Steps)
-		}
-		parts = append(parts, sharesOf(s))
-	}
-	for _, h := range now.state.Hosts {
-		sent += h.SentBytes
-	}
-	for _, h := range before.state.Hosts {
-		was += h.SentBytes
+	for _, r := range ranks(now, before) {
+		longest, parts = max(longest, r.step), append(parts, r.shares)
 	}
 	seconds := now.at.Sub(before.at).Seconds()
 	if longest > 0 {
 		text = append(text, "step "+duration(longest))
 	}
-	if counts && seconds > 0 && steps >= first {
-		text = append(text, fmt.Sprintf("%.3g steps/s", float64(steps-first)/seconds))
+	if steps, was := now.steps(), before.steps(); was > 0 && seconds > 0 && steps >= was {
+		text = append(text, fmt.Sprintf("%.3g steps/s", float64(steps-was)/seconds))
 	}
-	if seconds > 0 && sent >= was && len(now.state.Hosts) > 1 {
+	if sent, was := now.sent(), before.sent(); seconds > 0 && sent >= was && len(now.state.Hosts) > 1 {
 		text = append(text, "sends "+bytes(float64(sent-was)/seconds)+"/s")
 	}
 	if of := mean(parts); of != nil {
@@ -250,35 +230,21 @@ func figures(now, before sample) string {
 	return strings.Join(text, "  ")
 }
 
-// ringLines draws the ring over hosts, with what each sends, on a few lines, of which Frame cuts the last, and names the
-// edge that sets the pace.
+// ringLines draws the ring over hosts, with what each sends, and names the edge that sets the pace. Frame cuts what is too long.
 func (m Model) ringLines() []string {
 	ring, slowest := m.ring()
 	if len(ring) < 2 {
 		return nil
 	}
-	most := 1
-	if m.height >= tallFrom {
-		most = 4
-	}
-	var lines []string
 	line := "ring  "
 	for i, e := range ring {
 		arrow := fmt.Sprintf(" ─ %s/s → ", bytes(e.rate))
 		if i == slowest {
 			arrow = fmt.Sprintf(" %s━ %s/s ⇒%s ", alarming, bytes(e.rate), plain)
 		}
-		part := jobs.Clean(e.from) + arrow
-		if i == len(ring)-1 {
-			part += jobs.Clean(e.to)
-		}
-		if i > 0 && len(lines) < most-1 && ansi.StringWidth(line+part) > m.width {
-			lines = append(lines, line)
-			line = "      "
-		}
-		line += part
+		line += jobs.Clean(e.from) + arrow
 	}
-	lines = append(lines, line)
+	lines := []string{line + jobs.Clean(ring[len(ring)-1].to)}
 	if slowest >= 0 {
 		lines = append(lines, alarming+pace(ring[slowest])+plain)
 	}
@@ -288,12 +254,7 @@ func (m Model) ringLines() []string {
 // shown returns whether there is room for a column.
 func (m Model) shown(c column) bool { return c.width > 0 && m.width >= c.from }
 
-func (m Model) nameWidth() int {
-	if m.width >= wideFrom {
-		return 2 * nameWidth
-	}
-	return nameWidth
-}
+func (m Model) nameWidth() int { return m.width / nameShare }
 
 // titles returns the line above the rows; an arrow is at the column that rows are sorted by.
 func (m Model) titles() string {
@@ -301,13 +262,13 @@ func (m Model) titles() string {
 		switch {
 		case i != m.by:
 			return title
-		case columns[i].key == "n":
+		case i == byRank:
 			return title + "↑"
 		}
 		return title + "↓"
 	}
 	var b strings.Builder
-	b.WriteString(pad(mark(0, "HOST, RANK"), m.nameWidth()))
+	b.WriteString(pad(mark(byRank, "HOST, RANK"), m.nameWidth()))
 	for i, c := range columns {
 		if m.shown(c) {
 			b.WriteString(right(mark(i, c.title), c.width))
@@ -318,10 +279,10 @@ func (m Model) titles() string {
 }
 
 // line returns the line of a row.
-func (m Model) line(r row, chosen bool) string {
+func (m Model) line(r row) string {
 	name := "    " + strconv.Itoa(r.rank)
 	switch {
-	case r.rank < 0 && m.folded(r.host):
+	case r.rank < 0 && m.folds():
 		name = "▸ " + jobs.Clean(r.host) + "  " + r.ranks
 	case r.rank < 0:
 		name = "▾ " + jobs.Clean(r.host) + "  " + r.ranks
@@ -339,14 +300,10 @@ func (m Model) line(r row, chosen bool) string {
 		}
 	}
 	b.WriteString(" " + jobs.Clean(r.state))
-	text := b.String()
-	switch {
-	case chosen: // one style for all of it
-		return inverted + pad(cut(ansi.Strip(text), m.width), m.width) + plain
-	case r.rank < 0:
-		return bold + strings.ReplaceAll(text, plain, plain+bold) + plain
+	if r.rank < 0 {
+		return bold + strings.ReplaceAll(b.String(), plain, plain+bold) + plain
 	}
-	return text
+	return b.String()
 }
 
 // foot returns the last line.
@@ -373,16 +330,13 @@ func (m Model) foot(all, last int) string {
 const keys = `Keys
 
   q, Ctrl-C              leave; the job goes on
-  up, down, j, k         choose a row; also page up, page down, home, end, g, G
-  space, enter           fold the host of the row, or unfold it
-  F                      fold all hosts, or unfold them
+  up, down, page up,     move
+  page down, home, end
+  space                  fold the hosts, or unfold them
   /                      show ranks only whose host or state has a text;
                          7 and 8-15 are ranks
   esc                    show all ranks
   < >                    sort by the next column
-  n c m s                sort by rank, CPU, memory, length of the last step,
-  u d w o                computing, waits for data, communication, others,
-  b                      bytes that the host sends
 
 COMP, DATA, COMM and OTHERS are shares of the last five seconds: computing,
 and waiting for data, for communication and for other ranks. CPU is 100% for

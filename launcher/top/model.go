@@ -1,7 +1,6 @@
 package top
 
 import (
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -27,15 +26,13 @@ type Model struct {
 	width, height int
 	samples       []sample // of the last seconds, the oldest first
 
-	by      int // index of the column that rows are sorted by
-	filter  string
-	typing  bool            // the user types the filter
-	foldAll bool            // hosts are folded
-	other   map[string]bool // hosts that are exceptions from foldAll
-	chosen  int             // row
-	first   int             // row at the top of the screen
-	help    bool
-	note    string // why nothing newer is known
+	by     int // index of the column that rows are sorted by
+	filter string
+	typing bool // the user types the filter
+	folded bool // hosts are, without a filter
+	first  int  // row at the top of the screen
+	help   bool
+	note   string // why nothing newer is known
 }
 
 // sample is a state, and when it was known.
@@ -56,7 +53,7 @@ func (m Model) Resize(width, height int) Model {
 // Take adds what the launcher knows now.
 func (m Model) Take(s jobs.State, at time.Time) Model {
 	if len(m.samples) == 0 {
-		m.foldAll = len(s.Ranks) >= foldFrom
+		m.folded = len(s.Ranks) >= foldFrom
 	}
 	m.samples = append(slices.Clone(m.samples), sample{at, s})
 	for len(m.samples) > 2 && at.Sub(m.samples[1].at) >= span {
@@ -86,42 +83,34 @@ func (m Model) Press(key, text string) (after Model, leaves bool) {
 	switch key {
 	case "q":
 		return m, true
-	case "?", "f1":
+	case "?":
 		m.help = true
 	case "/":
 		m.typing = true
 	case "esc":
 		m.filter = ""
-	case "<", ",":
+	case "<":
 		m.by = m.nextColumn(-1)
-	case ">", ".":
+	case ">":
 		m.by = m.nextColumn(1)
-	case "space", "enter", "left", "right":
-		m = m.fold()
-	case "F":
-		m.foldAll, m.other = !m.foldAll, nil
+	case "space":
+		m.folded = !m.folded
 	default:
-		if i := slices.IndexFunc(columns, func(c column) bool { return c.key != "" && c.key == key }); i >= 0 {
-			m.by = i
-		} else {
-			m.chosen += m.distance(key)
-		}
+		m.first += m.distance(key)
 	}
 	return m.scrolled(), false
 }
 
-// distance returns how many rows a key moves the choice.
+// distance returns how many rows a key moves the screen.
 func (m Model) distance(key string) int {
 	page, end := max(m.room()-1, 1), len(m.rows())
-	return map[string]int{"up": -1, "k": -1, "down": 1, "j": 1, "pgup": -page, "pgdown": page, "home": -end, "g": -end, "end": end, "G": end}[key]
+	return map[string]int{"up": -1, "down": 1, "pgup": -page, "pgdown": page, "home": -end, "end": end}[key]
 }
 
-// nextColumn returns the column to sort by, some further; columns that have no key do not sort.
+// nextColumn returns the column to sort by, some further.
 func (m Model) nextColumn(step int) int {
-	i := m.by
-	for {
-		i = (i + step + len(columns)) % len(columns)
-		if columns[i].key != "" {
+	for i := m.by; ; {
+		if i = (i + step + len(columns)) % len(columns); columns[i].compare != nil {
 			return i
 		}
 	}
@@ -149,33 +138,12 @@ func (m Model) typed(key, text string) Model {
 	return m
 }
 
-// fold folds or unfolds the host of the chosen row.
-func (m Model) fold() Model {
-	rows := m.rows()
-	if m.chosen >= len(rows) {
-		return m
-	}
-	host := rows[m.chosen].host
-	m.other = maps.Clone(m.other)
-	if m.other == nil {
-		m.other = map[string]bool{}
-	}
-	m.other[host] = !m.other[host]
-	for i, r := range m.rows() { // the choice stays on the host, whose ranks may be gone
-		if r.host == host && r.rank < 0 {
-			m.chosen = i
-		}
-	}
-	return m
-}
+// folds reports whether hosts are shown without their ranks. Who looks for some sees them.
+func (m Model) folds() bool { return m.folded && m.filter == "" }
 
-func (m Model) folded(host string) bool { return m.foldAll != m.other[host] }
-
-// scrolled keeps the choice among the rows, and on the screen.
+// scrolled keeps the screen among the rows.
 func (m Model) scrolled() Model {
-	all, room := len(m.rows()), max(m.room(), 1)
-	m.chosen = max(min(m.chosen, all-1), 0)
-	m.first = max(min(m.first, m.chosen, all-room), m.chosen-room+1, 0)
+	m.first = max(min(m.first, len(m.rows())-max(m.room(), 1)), 0)
 	return m
 }
 

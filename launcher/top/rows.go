@@ -71,6 +71,24 @@ func (s sample) earlier() map[[2]int]jobs.RankStatus {
 	return of
 }
 
+// steps returns how many steps the rank has taken that has taken most.
+func (s sample) steps() (most int64) {
+	for _, r := range s.state.Ranks {
+		if r.Split != nil {
+			most = max(most, r.Split.Steps)
+		}
+	}
+	return most
+}
+
+// sent returns how many bytes all hosts have sent.
+func (s sample) sent() (sum uint64) {
+	for _, h := range s.state.Hosts {
+		sum += h.SentBytes
+	}
+	return sum
+}
+
 // since returns the split of a rank after an earlier sample.
 func since(now jobs.RankStatus, before jobs.RankStatus) (wire.Split, bool) {
 	if now.Split == nil {
@@ -82,9 +100,8 @@ func since(now jobs.RankStatus, before jobs.RankStatus) (wire.Split, bool) {
 	return now.Split.Since(before.Split), true
 }
 
-// ranks returns a row for each rank that the filter lets through.
-func (m Model) ranks() (out []row) {
-	now, before := m.latest()
+// ranks returns a row for each rank.
+func ranks(now, before sample) (out []row) {
 	old := before.earlier()
 	for _, r := range now.state.Ranks {
 		was := old[[2]int{r.Rank, r.PID}]
@@ -92,46 +109,37 @@ func (m Model) ranks() (out []row) {
 		if s, ok := since(r, was); ok {
 			x.step, x.shares = r.Split.Step, sharesOf(s)
 		}
-		if m.shows(x) {
-			out = append(out, x)
-		}
+		out = append(out, x)
 	}
 	return out
 }
 
-// rows returns all rows in their order, those of folded hosts left out.
-func (m Model) rows() []row {
-	ranks := m.ranks()
-	order := m.order()
-	on := map[string][]row{}
-	for _, r := range ranks {
-		on[r.host] = append(on[r.host], r)
+// rows returns all rows in their order: ranks by their number, all else from the largest on.
+func (m Model) rows() (out []row) {
+	on, edges := map[string][]row{}, m.edges()
+	for _, r := range ranks(m.latest()) {
+		if m.shows(r) {
+			on[r.host] = append(on[r.host], r)
+		}
 	}
+	order := func(a, b row) int { return cmp.Or(columns[m.by].compare(a, b), cmp.Compare(a.rank, b.rank)) }
 	var hosts []row
 	for _, name := range m.hosts() {
 		if of := on[name]; of != nil {
-			hosts = append(hosts, m.host(name, of))
+			hosts = append(hosts, sumOf(name, of, edges[name].rate))
 		}
 	}
-	if columns[m.by].key != "n" {
+	if m.by != byRank { // else they are in the order of the ring
 		slices.SortStableFunc(hosts, order)
 	}
-	var out []row
 	for _, h := range hosts {
 		out = append(out, h)
-		if !m.folded(h.host) {
-			of := on[h.host]
-			slices.SortStableFunc(of, order)
-			out = append(out, of...)
+		if !m.folds() {
+			slices.SortStableFunc(on[h.host], order)
+			out = append(out, on[h.host]...)
 		}
 	}
 	return out
-}
-
-// order returns how rows are sorted: ranks by their number, all else from the largest on.
-func (m Model) order() func(a, b row) int {
-	c := columns[m.by]
-	return func(a, b row) int { return cmp.Or(c.compare(a, b), cmp.Compare(a.rank, b.rank)) }
 }
 
 // hosts returns the names of all hosts, as the ring passes them.
@@ -159,9 +167,9 @@ func (m Model) hosts() (names []string) {
 	return names
 }
 
-// host sums up the ranks of a host.
-func (m Model) host(name string, of []row) row {
-	sum := row{host: name, rank: -1, cpu: -1}
+// sumOf sums up the ranks of a host.
+func sumOf(name string, of []row, sends float64) row {
+	sum := row{host: name, rank: -1, cpu: -1, sends: sends}
 	var numbers []int
 	var parts []*shares
 	states := map[string]int{}
@@ -181,6 +189,5 @@ func (m Model) host(name string, of []row) row {
 	if len(states) == 1 {
 		sum.state = of[0].state
 	}
-	sum.sends = m.edges()[name].rate
 	return sum
 }

@@ -74,7 +74,7 @@ func TestTerminal(t *testing.T) {
 	x.Await("Any key leads back")
 	x.Types("x/ho")
 	x.Await(`o\x1b\[7m `) // the last letter and the cursor, as what comes before may be there already
-	x.Types("\rF")
+	x.Types("\x7f\x7f\r ")
 	x.Await("▸")
 	x.Types("q")
 	must.Do(t, <-ended)
