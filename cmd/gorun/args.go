@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/urfave/cli/v2"
+	"github.com/xrash/smetrics"
 
 	"gorun/launcher/elastic"
 )
@@ -194,22 +195,4 @@ func likeOne(names []string, typed string) (name string) {
 }
 
 // typos counts the letters that must be added, left out or changed to turn a into b.
-func typos(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0]++
-		for j := range len(b) {
-			change := diagonal
-			if a[i] != b[j] {
-				change++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(change, row[j]+1, diagonal+1)
-		}
-	}
-	return row[len(b)]
-}
+func typos(a, b string) int { return smetrics.WagnerFischer(a, b, 1, 1, 1) }

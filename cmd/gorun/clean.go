@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -28,13 +29,10 @@ type cleanFlags struct {
 }
 
 func (o *cleanFlags) table() []cli.Flag {
-	reached := pick(o.jobFlags.table(), "hosts", "hostfile",
-		"ssh-port", "ssh-identity-file", "ssh-config", "ssh-command", "start-timeout", "connect-retry")
-	patience := map[string]string{"start-timeout": "give up if a host has not answered after this `TIME`"}
-	return append([]cli.Flag{
+	return o.toHosts([]cli.Flag{
 		timeFlag("older-than", &o.older, 24*time.Hour, "remove what ended, or was used last, this `TIME` ago or earlier"),
 		&cli.BoolFlag{Name: "dry-run", Destination: &o.onlyShown, Usage: "show what would be removed, and remove nothing"},
-	}, reworded(reached, patience)...)
+	}, "connect-retry")
 }
 
 // cleanCommand removes what gorun keeps.
@@ -56,13 +54,10 @@ func cleanCommand() *cli.Command {
 }
 
 func clean(ctx context.Context, o *cleanFlags) error {
-	if len(o.args) > 0 {
-		return &usageError{fmt.Errorf("unexpected argument %s", o.args[0]), "gorun clean -H host1,host2"}
-	}
 	if o.older < 0 {
 		return &usageError{fmt.Errorf("--older-than %v: must not be negative", o.older), ""}
 	}
-	if err := checkStart(&o.jobFlags); err != nil {
+	if err := cmp.Or(o.noArgs(), checkStart(&o.jobFlags)); err != nil {
 		return err
 	}
 	if err := cleanJobs(o); err != nil {

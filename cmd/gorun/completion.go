@@ -87,7 +87,7 @@ func complete(app *cli.App, line []string) (list []string) {
 			return nil
 		case f == nil || joined:
 		case i+words(f) >= len(before) && words(f) > 0:
-			return startingWith(last, valuesOf(f, last))
+			return startingWith(last, slices.Clone(choices[f.Names()[0]]))
 		default:
 			i += words(f)
 		}
@@ -127,18 +127,6 @@ func flagWords(flags []cli.Flag, two bool) (list []string) {
 	return list
 }
 
-// valuesOf returns the words that completion knows for the value of a flag. Of a list of hosts it completes the last one.
-func valuesOf(f cli.Flag, begun string) (list []string) {
-	if slices.Contains(ofHosts, f.Names()[0]) {
-		others := begun[:strings.LastIndexByte(begun, ',')+1]
-		for _, host := range knownHosts() {
-			list = append(list, others+host)
-		}
-		return list
-	}
-	return slices.Clone(choices[f.Names()[0]])
-}
-
 // programsLike returns the programs in PATH and the files whose names begin with a text.
 func programsLike(begun string) (list []string) {
 	list, _ = filepath.Glob(begun + "*")
@@ -153,6 +141,19 @@ func programsLike(begun string) (list []string) {
 
 // ofJobs are the commands whose argument is a job.
 var ofJobs = []string{"attach", "logs", "stacks", "stop", "top", "web", "why"}
+
+// knownJobs returns the names of the user's jobs.
+func knownJobs() (names []string) {
+	store, err := jobStore()
+	if err != nil {
+		return nil
+	}
+	all, _ := store.List()
+	for _, r := range all {
+		names = append(names, fmt.Sprint(r.ID))
+	}
+	return names
+}
 
 // argumentWords returns the words that may be the argument of some commands.
 func argumentWords(app *cli.App) map[string][]string {

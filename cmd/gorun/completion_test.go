@@ -58,8 +58,6 @@ func TestCompletionKeys(t *testing.T) {
 				{"gorun -np 2 -ring-order mea\t", "measured"},
 				{"gorun bench allr\t", "allreduce"},
 				{"gorun help elas\t", "elastic"},
-				{"gorun -np 2 -H node\t", "node1"},
-				{"gorun -np 2 -H node1,oth\t", "node1,other2"},
 				{"gorun -np 2 --hostfile hosts.o\t", "hosts.of.mine"},
 				{"gorun completio\t", "completion"},
 				{"gorun topo --sv\t", "--svg"},

@@ -1,12 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 	"text/tabwriter"
 
 	"github.com/urfave/cli/v2"
@@ -25,9 +25,7 @@ type doctorFlags struct {
 }
 
 func (o *doctorFlags) table() []cli.Flag {
-	return append([]cli.Flag{&cli.BoolFlag{Name: "json", Destination: &o.json, Usage: "write the findings as JSON"}},
-		reworded(pick(o.jobFlags.table(), "hosts", "hostfile", "ssh-port", "ssh-identity-file", "ssh-config", "ssh-command", "start-timeout", "connect-retry", "network-interfaces"),
-			map[string]string{"start-timeout": "give up if a host has not answered after this `TIME`"})...)
+	return o.toHosts([]cli.Flag{&cli.BoolFlag{Name: "json", Destination: &o.json, Usage: "write the findings as JSON"}}, "connect-retry", "network-interfaces")
 }
 
 // doctorCommand looks for what makes jobs fail or slow on a host, before there is a job.
@@ -47,10 +45,7 @@ func doctorCommand() *cli.Command {
 }
 
 func runDoctor(ctx context.Context, o *doctorFlags) error {
-	if len(o.args) > 0 {
-		return &usageError{fmt.Errorf("unexpected argument %s", o.args[0]), "gorun doctor -H host1,host2"}
-	}
-	if err := checkStart(&o.jobFlags); err != nil {
+	if err := cmp.Or(o.noArgs(), checkStart(&o.jobFlags)); err != nil {
 		return err
 	}
 	placement, err := place(&o.jobFlags)
@@ -94,6 +89,6 @@ func writeFindings(w io.Writer, findings []doctor.Finding, asJSON bool) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(w, "%s\n", strings.Join([]string{fmt.Sprint(count[doctor.Pass], " passed"), fmt.Sprint(count[doctor.Warn], " to look at"), fmt.Sprint(count[doctor.Fail], " failed")}, ", "))
+	_, err := fmt.Fprintf(w, "%d passed, %d to look at, %d failed\n", count[doctor.Pass], count[doctor.Warn], count[doctor.Fail])
 	return err
 }

@@ -42,9 +42,6 @@ var choices = map[string][]string{
 	"wire-compression": {"bf16", "fp16", "int8", "none"},
 }
 
-// ofHosts are the flags whose value is a list of hosts, or a host.
-var ofHosts = []string{"hosts", "cluster"}
-
 // flagInfos describes flags in their order.
 func flagInfos(flags []cli.Flag) []flagInfo {
 	var out []flagInfo

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"io"
 	"reflect"
 	"slices"
@@ -14,7 +15,8 @@ type invocation struct {
 	command   string   // "" for a launch
 	args      []string // behind the flags
 	out, errs io.Writer
-	names     map[any]string // of the flags that the user gave, by the addresses of the fields that they fill
+	set       []cli.Flag     // that the user gave
+	names     map[any]string // of those, by the addresses of the fields that they fill
 }
 
 // read fills the invocation from a parsed command line.
@@ -23,7 +25,7 @@ func (v *invocation) read(c *cli.Context) {
 	v.names = map[any]string{}
 	for _, f := range c.Command.Flags {
 		if field, name := fieldOf(f), f.Names()[0]; field != nil && c.IsSet(name) {
-			v.names[field] = name
+			v.set, v.names[field] = append(v.set, f), name
 		}
 	}
 }
@@ -61,6 +63,20 @@ func fieldOf(f cli.Flag) any {
 		return to.Interface()
 	}
 	return nil
+}
+
+// toHosts returns the flags of a command that asks hosts: its own, those that name and reach hosts, and others of launches.
+func (o *jobFlags) toHosts(own []cli.Flag, others ...string) []cli.Flag {
+	shared := pick(o.table(), append(others, "hosts", "hostfile", "ssh-port", "ssh-identity-file", "ssh-config", "ssh-command", "start-timeout")...)
+	return append(own, reworded(shared, map[string]string{"start-timeout": "give up if a host has not answered after this `TIME`"})...)
+}
+
+// noArgs refuses arguments behind the flags of such a command.
+func (v *invocation) noArgs() error {
+	if len(v.args) == 0 {
+		return nil
+	}
+	return &usageError{fmt.Errorf("unexpected argument %s", v.args[0]), "gorun " + v.command + " -H host1,host2"}
 }
 
 // pick returns the flags with these names, for a command that shares them with launches.

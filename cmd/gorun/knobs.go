@@ -11,8 +11,10 @@ import (
 )
 
 // knob is a flag of horovodrun that reaches the ranks as an environment variable. Stock Horovod reads it there, and so
-// does each part of gorun that it concerns. Only knobs that are given are exported.
+// does each part of gorun that it concerns. Only knobs that are given are exported. Flags of other launchers that gorun
+// does without are knobs too.
 type knob struct {
+	of      string // the launcher, if it is not horovodrun
 	names   []string
 	opposed []string // the flags that turn a switch off
 	kind    kind
@@ -45,6 +47,7 @@ const (
 	noMPI   = "there is no MPI underneath"
 	notGloo = "gorun's engine takes the place of Gloo and NCCL"
 	noCache = "nothing is cached"
+	noStore = "daemons find each other, and ranks learn where rank 0 is"
 )
 
 // knobs is the table of horovodrun's engine flags, in the order of its help.
@@ -109,27 +112,43 @@ var knobs = []knob{
 	{names: []string{"gloo"}, kind: toggle, file: "controller.gloo", usage: "use the Gloo controller", idle: notGloo},
 	{names: []string{"mpi"}, kind: toggle, file: "controller.mpi", usage: "use the MPI controller", idle: noMPI},
 	{names: []string{"jsrun"}, kind: toggle, usage: "start with LSF's jsrun", idle: noMPI},
+
+	{of: "mpirun", names: []string{"allow-run-as-root"}, kind: toggle, usage: "mpirun's; always allowed"},
+	{of: "mpirun", names: []string{"tag-output", "l", "prepend-rank"}, kind: toggle, usage: "put [rank]<stdout>: before each line, as always"},
+	{of: "mpirun", names: []string{"rmk"}, kind: text, usage: "Hydra's `KIND` of allocation, which gorun finds by itself"},
+	{of: "mpirun", names: []string{"report-state-on-timeout"}, kind: toggle, usage: "tell what ranks wait for when --timeout ends the job, as always"},
+	{of: "mpirun", names: []string{"usize"}, kind: text, usage: "Hydra's `SIZE` of the universe for MPI_Comm_spawn", idle: "MPI_Comm_spawn is refused"},
+	{of: "mpirun", names: []string{"quiet", "q"}, kind: toggle, usage: "mpirun's"},
+	{of: "mpirun", names: []string{"genvall", "envall"}, kind: toggle, usage: "pass on this environment, as always"},
+	{of: "torchrun", names: []string{"no-python", "no_python"}, kind: toggle, usage: "torchrun's; programs are run as they are, always"},
+	{of: "torchrun", names: []string{"use-env", "use_env"}, kind: toggle, usage: "of python3 -m torch.distributed.launch; ranks read LOCAL_RANK from their environment, always"},
+	{of: "torchrun", names: []string{"rdzv-id", "rdzv_id"}, kind: text, usage: "torchrun's `ID` of a job", idle: noStore},
+	{of: "torchrun", names: []string{"rdzv-backend", "rdzv_backend"}, kind: text, usage: "torchrun's `NAME` of a store", idle: noStore},
+	{of: "torchrun", names: []string{"rdzv-endpoint", "rdzv_endpoint"}, kind: text, usage: "torchrun's `HOST:PORT` of a store", idle: noStore},
+	{of: "torchrun", names: []string{"rdzv-conf", "rdzv_conf"}, kind: text, usage: "torchrun's `OPTIONS` of a store", idle: noStore},
+	{of: "torchrun", names: []string{"master-addr", "master_addr"}, kind: text, usage: "torchrun's `HOST` of rank 0", idle: noStore},
+	{of: "torchrun", names: []string{"master-port", "master_port"}, kind: text, usage: "torchrun's `PORT` of rank 0", idle: noStore},
 }
 
-// knobTable binds the flags of knobs. They are not in the short help: their place is horovodrun's.
+// knobTable binds the flags of knobs. They are not in the short help: their place is their launcher's.
 func (o *jobFlags) knobTable() []cli.Flag {
 	o.texts, o.switches = map[string]*string{}, map[string]*bool{}
 	var out []cli.Flag
-	toggle := func(name, usage string) {
-		o.switches[name] = new(bool)
-		out = append(out, &cli.BoolFlag{Name: name, Destination: o.switches[name], Usage: usage, Hidden: true})
+	add := func(usage, of string, names ...string) {
+		o.switches[names[0]] = new(bool)
+		out = append(out, &cli.BoolFlag{Name: names[0], Aliases: names[1:], Destination: o.switches[names[0]], Usage: usage, Category: of, Hidden: true})
 	}
 	for _, k := range knobs {
-		if !k.toggles() {
-			o.texts[k.names[0]] = new(string)
-			out = append(out, &cli.StringFlag{Name: k.names[0], Destination: o.texts[k.names[0]], Usage: k.help(), Hidden: true})
-			continue
-		}
-		for _, name := range k.names {
-			toggle(name, k.help())
-		}
-		for _, name := range k.opposed {
-			toggle(name, "not --"+k.names[0])
+		name := k.names[0]
+		switch {
+		case k.kind != toggle:
+			o.texts[name] = new(string)
+			out = append(out, &cli.StringFlag{Name: name, Aliases: k.names[1:], Destination: o.texts[name], Usage: k.help(), Category: k.of, Hidden: true})
+		default:
+			add(k.help(), k.of, k.names...)
+			for _, opposed := range k.opposed {
+				add("not --"+name, k.of, opposed)
+			}
 		}
 	}
 	return out
@@ -158,16 +177,15 @@ func (k knob) conditional(text string) string {
 	return text
 }
 
-// toggles reports whether the knob is a switch.
-func (k knob) toggles() bool { return k.kind == toggle }
-
 // horovodNames are the long names of horovodrun's flags.
 func horovodNames() []string {
 	names := []string{"version", "num-proc", "check-build", "start-timeout", "network-interfaces", "network-interface", "output-filename", "verbose",
 		"config-file", "ssh-port", "ssh-identity-file", "hosts", "hostfile", "host-discovery-script", "min-np", "min-num-proc", "max-np", "max-num-proc",
 		"slots-per-host", "elastic-timeout", "reset-limit", "blacklist-cooldown-range", "prefix-output-with-timestamp"}
 	for _, k := range knobs {
-		names = slices.Concat(names, k.names, k.opposed)
+		if k.of == "" {
+			names = slices.Concat(names, k.names, k.opposed)
+		}
 	}
 	return names
 }
@@ -177,9 +195,9 @@ func (k knob) given(o *jobFlags) (value string, ok bool, err error) {
 	var said []string
 	for i, name := range slices.Concat(k.names, k.opposed) {
 		switch {
-		case k.toggles() && o.given(o.switches[name]):
+		case k.kind == toggle && o.given(o.switches[name]):
 			value = strconv.FormatBool(*o.switches[name] == (i < len(k.names)))
-		case !k.toggles() && o.given(o.texts[name]):
+		case k.kind != toggle && o.given(o.texts[name]):
 			value = *o.texts[name]
 		default:
 			continue
@@ -251,7 +269,7 @@ func (k knob) variable(value string) string {
 }
 
 // stock reports whether stock Horovod obeys a knob. Ranks use it with --no-horovod-shim, over Gloo.
-func (k knob) stock() bool { return k.idle != noMPI && k.idle != noCache }
+func (k knob) stock() bool { return k.of == "" && k.idle != noMPI && k.idle != noCache }
 
 // without explains why a knob that is set has no effect, "" if it has one. A switch that is off needs no other flag.
 func (k knob) without(values map[string]string, stock bool) string {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -85,7 +86,7 @@ func inVolume(path, options string) bool {
 
 // inKubernetes replaces this process by gorun-kubernetes, which runs the job with the same terminal, signals and exit
 // status.
-func inKubernetes(o *jobFlags, job program, flags []cli.Flag) error {
+func inKubernetes(o *jobFlags, job program) error {
 	path, err := findBeside(kubernetesProgram)
 	if err != nil {
 		return &usageError{errors.New("--kubernetes needs gorun-kubernetes beside gorun or in PATH"), "install the package gorun-kubernetes, or put that program beside gorun"}
@@ -111,7 +112,7 @@ func inKubernetes(o *jobFlags, job program, flags []cli.Flag) error {
 	if o.given(&o.connectRetry) {
 		args = append(args, "-wait", o.connectRetry.Truncate(time.Millisecond).String())
 	}
-	words := append(variablesForPods(flags), flagsForPods(os.Args[1:len(os.Args)-len(o.args)], flags)...)
+	words := flagsForPods(o.set)
 	if len(job.Env) > 0 {
 		variables, names, err := passVariables(job.Env)
 		if err != nil {
@@ -147,44 +148,28 @@ func findBeside(name string) (string, error) {
 var ofThisMachine = []string{"kubernetes", "image", "namespace", "context", "kubernetes-options", "pod-template", "slots-per-host", "dry-run", "connect-retry",
 	"x", "env", "envlist", "genv", "genvlist", "genvall", "env-file"}
 
-// variablesForPods returns what environment variables of this machine set, as flags. They come before the command line,
-// which therefore wins.
-func variablesForPods(flags []cli.Flag) (set []string) {
-	for _, f := range flags {
-		info, ok := f.(cli.DocGenerationFlag)
-		if !ok || slices.Contains(ofThisMachine, f.Names()[0]) {
-			continue
+// flagsForPods returns the flags that the launcher in a pod gets: those that the user gave, or set by variables.
+func flagsForPods(given []cli.Flag) (words []string) {
+	for _, f := range given {
+		var values []string
+		switch field := fieldOf(f).(type) {
+		case *pairs:
+			values = *field
+		case *cli.StringSlice:
+			values = field.Value()
+		default:
+			values = []string{fmt.Sprint(reflect.ValueOf(field).Elem())}
+			if g, ok := f.(*cli.GenericFlag); ok {
+				values[0] = g.Value.String()
+			}
 		}
-		for _, variable := range info.GetEnvVars() {
-			if value := os.Getenv(variable); value != "" {
-				set = append(set, "--"+f.Names()[0]+"="+value)
-				break
+		for _, value := range values {
+			if name := f.Names()[0]; !slices.Contains(ofThisMachine, name) {
+				words = append(words, "--"+name+"="+value)
 			}
 		}
 	}
-	return set
-}
-
-// flagsForPods returns the flags that the launcher in a pod gets.
-func flagsForPods(args []string, flags []cli.Flag) (kept []string) {
-	for i := 0; i < len(args); i++ {
-		name, _, joined := flagName(args[i])
-		f := findFlag(flags, name)
-		if f == nil {
-			return append(kept, args[i:]...)
-		}
-		from := i
-		if !joined {
-			i += words(f)
-		}
-		if slices.Contains([]string{"env", "genv"}, f.Names()[0]) && from+1 < len(args) && strings.Contains(args[from+1], "=") {
-			i = from + 1 // NAME=VALUE in one word
-		}
-		if !slices.Contains(ofThisMachine, f.Names()[0]) {
-			kept = append(kept, args[from:min(i+1, len(args))]...)
-		}
-	}
-	return kept
+	return words
 }
 
 // passVariables writes variables to a file without a name, which stays open when another program replaces this process.

@@ -64,7 +64,7 @@ func launch(ctx context.Context, o *jobFlags, hurry <-chan struct{}) error {
 		if o.dryRun {
 			fmt.Fprint(os.Stderr, output.PrintableLines(describeGiven(tree, packages)))
 		}
-		return inKubernetes(o, programs[0], new(jobFlags).table())
+		return inKubernetes(o, programs[0])
 	}
 	if o.detach && detachedOf(ctx) == nil && !o.dryRun {
 		if err := checkFlags(o); err != nil {

@@ -15,19 +15,10 @@ func (o *jobFlags) mpirunTable() []cli.Flag {
 	return []cli.Flag{
 		&cli.GenericFlag{Name: "mca", Aliases: []string{"prtemca", "pmixmca", "gmca"}, Value: &o.mca,
 			Usage: "Open MPI's `KEY VALUE`; btl_tcp_if_include and its like choose the NICs, plm_rsh_agent is --ssh-command, others change nothing", Hidden: true},
-		&cli.BoolFlag{Name: "allow-run-as-root", Destination: &o.allowRoot, Usage: "mpirun's; always allowed", Hidden: true},
-		&cli.BoolFlag{Name: "tag-output", Destination: &o.tagOutput, Aliases: []string{"l", "prepend-rank"},
-			Usage: "put [rank]<stdout>: before each line, as always", Hidden: true},
-		&cli.StringFlag{Name: "rmk", Destination: &o.manager, Usage: "Hydra's `KIND` of allocation, which gorun finds by itself", Hidden: true},
-		&cli.BoolFlag{Name: "report-state-on-timeout", Destination: &o.reportState,
-			Usage: "tell what ranks wait for when --timeout ends the job, as always", Hidden: true},
 		&cli.PathFlag{Name: "configfile", Destination: &o.programsFile, Aliases: []string{"app"},
 			Usage: "Hydra's and Open MPI's `FILE` with a program and its flags on each line", Hidden: true},
 		&cli.StringFlag{Name: "stdin", Destination: &o.stdin, Aliases: []string{"s"}, Category: "output",
 			Usage: "which ranks read standard input, each all of it: `WHICH` is all, none or a list such as 0,4-7", DefaultText: "0"},
-		&cli.StringFlag{Name: "usize", Destination: &o.universe,
-			Usage: "Hydra's `SIZE` of the universe for MPI_Comm_spawn, which is refused", Hidden: true},
-		&cli.BoolFlag{Name: "quiet", Destination: &o.quiet, Aliases: []string{"q"}, Usage: "mpirun's", Hidden: true},
 	}
 }
 
@@ -68,9 +59,6 @@ func idleMPI(o *jobFlags) []string {
 			out = append(out, "-mca "+key)
 		}
 	})
-	if o.given(&o.universe) {
-		out = append(out, "-usize (MPI_Comm_spawn is refused)")
-	}
 	return out
 }
 

@@ -46,7 +46,7 @@ type jobFlags struct {
 	// What the ranks run.
 	dir               string
 	variables         cli.StringSlice
-	envNone, genvAll  bool
+	envNone           bool
 	genv, env         pairs
 	genvList, envList string
 	wrapper           string
@@ -62,7 +62,7 @@ type jobFlags struct {
 	// Where the ranks' output goes, and which ranks read input.
 	outputDir                          string
 	tag                                string
-	noTag, tagOutput                   bool
+	noTag                              bool
 	timestamps                         bool
 	onlyRanks                          string
 	merge                              bool
@@ -91,17 +91,13 @@ type jobFlags struct {
 	web                     string // where the page is, "" for nowhere
 
 	// Scripts and manifests written for mpirun or mpiexec have these.
-	mca                           pairs
-	allowRoot, reportState, quiet bool
-	manager                       string
-	programsFile                  string
-	universe                      string
+	mca          pairs
+	programsFile string
 
 	// Scripts written for torchrun have these.
-	nnodes, nprocPerNode         string
-	standalone, noPython, useEnv bool
-	maxRestarts                  int
-	needless                     [len(needlessNames)]string
+	nnodes, nprocPerNode string
+	standalone           bool
+	maxRestarts          int
 
 	// horovodrun's.
 	checkBuild bool
@@ -121,7 +117,3 @@ type clusterFlags struct {
 func (o *jobFlags) namesHosts() bool {
 	return o.given(&o.hosts) || o.hostfile != "" || o.hydraHostfile != ""
 }
-
-// needlessNames are torchrun's flags that gorun does without: daemons find out by themselves what these set, or give it
-// to their ranks.
-var needlessNames = [...]string{"rdzv-id", "rdzv-backend", "rdzv-endpoint", "rdzv-conf", "master-addr", "master-port"}

@@ -95,10 +95,6 @@ func eachField(options reflect.Value, shared bool, visit func(name string, field
 		case f.Type == reflect.TypeFor[jobFlags]() && !shared:
 		case f.Anonymous:
 			eachField(options.Field(i), shared, visit)
-		case f.Type.Kind() == reflect.Array:
-			for k := range f.Type.Len() {
-				visit(f.Name, options.Field(i).Index(k))
-			}
 		default:
 			visit(f.Name, options.Field(i))
 		}

@@ -1,12 +1,21 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 
 	"gorun/launcher/output"
 	"gorun/rendezvous/wire"
+)
+
+// hydraPattern matches the patterns that Hydra fills in: a rank (%r), its host (%h) and the host's number (%p). There is one
+// group of processes (%g), 0.
+var (
+	hydraPattern = regexp.MustCompile(`^(?:[^%]|%[rhpg%])*$`)
+	errPattern   = errors.New("only %r, %h, %p, %g and %% are filled in")
 )
 
 // readPatterns reads Hydra's patterns for tags and files.
@@ -15,55 +24,23 @@ func readPatterns(o *jobFlags, cfg *output.Config) error {
 		return err
 	}
 	numbers := map[string]int{} // of hosts
-	var err error
-	filled := func(flag string, pattern *string) func(rank int) string {
-		if wrong := checkPattern(*pattern); wrong != nil && err == nil {
-			err = &usageError{fmt.Errorf("--%s %s: %w", flag, *pattern, wrong), "--" + flag + " '%h.%r'"}
+	filled := func(pattern string, rank int) string {
+		host := cfg.Host(rank)
+		if _, ok := numbers[host]; !ok {
+			numbers[host] = len(numbers)
 		}
-		if !o.given(pattern) {
-			return nil
-		}
-		return func(rank int) string {
-			host := cfg.Host(rank)
-			if _, ok := numbers[host]; !ok {
-				numbers[host] = len(numbers)
-			}
-			return fillPattern(*pattern, rank, host, numbers[host])
+		return strings.NewReplacer("%%", "%", "%r", strconv.Itoa(rank), "%h", host, "%p", strconv.Itoa(numbers[host]), "%g", "0").Replace(pattern)
+	}
+	for _, pattern := range []*string{&o.tagPattern, &o.outPattern, &o.errPattern} {
+		if flag := o.names[pattern]; !hydraPattern.MatchString(*pattern) {
+			return &usageError{fmt.Errorf("--%s %s: %w", flag, *pattern, errPattern), "--" + flag + " '%h.%r'"}
 		}
 	}
-	tag := filled("prepend-pattern", &o.tagPattern)
-	files := map[wire.OutputStream]func(int) string{wire.Stdout: filled("outfile-pattern", &o.outPattern), wire.Stderr: filled("errfile-pattern", &o.errPattern)}
-	if err != nil {
-		return err
+	if o.given(&o.tagPattern) {
+		cfg.Tag = func(rank int, _ wire.OutputStream) string { return filled(o.tagPattern, rank) }
 	}
-	if tag != nil {
-		cfg.Tag = func(rank int, _ wire.OutputStream) string { return tag(rank) }
-	}
-	cfg.Divert = func(rank int, name wire.OutputStream) string {
-		if files[name] == nil {
-			return ""
-		}
-		return files[name](rank)
-	}
-	cfg.TagDiverted = o.given(&o.tag) || o.given(&o.tagPattern) || o.tagOutput
+	files := map[wire.OutputStream]string{wire.Stdout: o.outPattern, wire.Stderr: o.errPattern}
+	cfg.Divert = func(rank int, name wire.OutputStream) string { return filled(files[name], rank) }
+	cfg.TagDiverted = o.given(&o.tag) || o.given(&o.tagPattern) || *o.switches["tag-output"]
 	return nil
-}
-
-// checkPattern refuses a pattern with something in it that Hydra does not fill in.
-func checkPattern(pattern string) error {
-	for i := 0; i < len(pattern); i++ {
-		if pattern[i] != '%' {
-			continue
-		}
-		i++
-		if i == len(pattern) || !strings.ContainsRune("rghp%", rune(pattern[i])) {
-			return fmt.Errorf("%q is none of %%r, %%h, %%p, %%g, %%%%", pattern[i-1:min(i+1, len(pattern))])
-		}
-	}
-	return nil
-}
-
-// fillPattern fills in a rank (%r), its host (%h) and the host's number (%p). There is one group of processes (%g), 0.
-func fillPattern(pattern string, rank int, host string, number int) string {
-	return strings.NewReplacer("%%", "%", "%r", strconv.Itoa(rank), "%h", host, "%p", strconv.Itoa(number), "%g", "0").Replace(pattern)
 }

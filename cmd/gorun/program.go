@@ -33,7 +33,6 @@ func (o *jobFlags) programTable() []cli.Flag {
 		&cli.GenericFlag{Name: "env", Value: &o.env, Usage: "Hydra's -x: `NAME VALUE`", Hidden: true},
 		&cli.StringFlag{Name: "genvlist", Destination: &o.genvList, Usage: "Hydra's -x for a `LIST` of names, for all of several programs", Hidden: true},
 		&cli.StringFlag{Name: "envlist", Destination: &o.envList, Usage: "Hydra's -x for a `LIST` of names", Hidden: true},
-		&cli.BoolFlag{Name: "genvall", Destination: &o.genvAll, Aliases: []string{"envall"}, Usage: "pass on this environment, as always", Hidden: true},
 		&cli.StringFlag{Name: "rank-wrapper", Destination: &o.wrapper, Usage: "run each rank by `COMMAND`, in which {rank}, {local_rank} and {gpu} are filled in: 'numactl -N {local_rank} --'"},
 		&cli.StringFlag{Name: "gpus", Destination: &o.gpus, Usage: "set CUDA_VISIBLE_DEVICES by slot: auto for the GPUs (or MIG parts) of each host, or a `LIST` of indexes or UUIDs", DefaultText: "left to the program"},
 		&cli.StringFlag{Name: "gpu-path", Destination: &o.GPUPath, Value: "host", EnvVars: []string{"GORUN_GPU_PATH"}, Usage: "what carries tensors that lie on GPUs, by `NAME`: host (through the memory of hosts), nccl, hierarchical (NCCL within hosts), ipc (memory of the GPU that ranks share), or auto (nccl where each rank has a GPU of its own and NCCL, ipc where ranks share GPUs, else host)"},

@@ -31,7 +31,7 @@ type topoFlags struct {
 }
 
 func (o *topoFlags) table() []cli.Flag {
-	flags := []cli.Flag{
+	flags := o.toHosts([]cli.Flag{
 		&cli.BoolFlag{Name: "json", Destination: &o.json, Usage: "write JSON instead of a picture"},
 		&cli.PathFlag{Name: "svg", Destination: &o.svg,
 			Usage: "write an SVG picture to `FILE`, for a browser; - for standard output"},
@@ -42,14 +42,11 @@ func (o *topoFlags) table() []cli.Flag {
 		&cli.PathFlag{Name: "save", Destination: &o.save, Usage: "write what was measured to `FILE`, for --topology"},
 		&cli.BoolFlag{Name: "ascii", Destination: &o.ascii,
 			Usage: "draw with ASCII characters", DefaultText: "if the locale is not UTF-8"},
-	}
-	shared := pick(o.jobFlags.table(), "hosts", "hostfile", "ssh-port", "ssh-identity-file", "ssh-config", "ssh-command", "start-timeout", "topology", "ring-order",
-		"np", "bind-to", "map-by", "network-interfaces")
-	return append(flags, reworded(shared, map[string]string{
-		"start-timeout": "give up if a host has not answered after this `TIME`",
-		"np":            "show where `N` ranks would run",
-		"bind-to":       "show the CPUs of each rank if it is bound to `WHAT`: none, hwthread, core, core:N, numa, socket",
-	})...)
+	}, "topology", "ring-order", "np", "bind-to", "map-by", "network-interfaces")
+	return reworded(flags, map[string]string{
+		"np":      "show where `N` ranks would run",
+		"bind-to": "show the CPUs of each rank if it is bound to `WHAT`: none, hwthread, core, core:N, numa, socket",
+	})
 }
 
 func topoCommand() *cli.Command {
@@ -63,7 +60,7 @@ func topoCommand() *cli.Command {
 		Flags:       flags,
 		Action: func(c *cli.Context) error {
 			o.read(c)
-			if err := o.checkFiles(flags); err != nil {
+			if err := cmp.Or(o.noArgs(), o.checkFiles(flags)); err != nil {
 				return err
 			}
 			return topo(c.Context, o)
@@ -74,9 +71,6 @@ func topoCommand() *cli.Command {
 // checkFiles refuses names of files that begin with a dash, as a flag does when the name before it was left out. Such a
 // file is ./--name.
 func (o *topoFlags) checkFiles(flags []cli.Flag) error {
-	if len(o.args) > 0 {
-		return &usageError{fmt.Errorf("unexpected argument %s", o.args[0]), "gorun topo -H host1,host2"}
-	}
 	for _, file := range []*string{&o.svg, &o.nccl, &o.save} {
 		if name := *file; o.given(file) && name != "-" && (name == "" || name[0] == '-') {
 			return noFile(flags, o.names[file])
@@ -91,10 +85,7 @@ func (o *topoFlags) checkFiles(flags []cli.Flag) error {
 // topo shows what is known about machines before a job starts. Bandwidths are what interfaces report; measuring loads
 // the network, so users have to ask for it.
 func topo(ctx context.Context, o *topoFlags) error {
-	if err := checkStart(&o.jobFlags); err != nil {
-		return err
-	}
-	if err := o.atMostOne(&o.json, &o.svg, &o.nccl); err != nil {
+	if err := cmp.Or(checkStart(&o.jobFlags), o.atMostOne(&o.json, &o.svg, &o.nccl)); err != nil {
 		return err
 	}
 	cluster, err := inspect(ctx, o)

@@ -19,7 +19,7 @@ import (
 
 // torchrunTable binds the flags of torchrun.
 func (o *jobFlags) torchrunTable() []cli.Flag {
-	flags := []cli.Flag{
+	return []cli.Flag{
 		&cli.StringFlag{Name: "nnodes", Destination: &o.nnodes,
 			Usage: "torchrun's number `N` of hosts; they are those of -H or --hostfile, or this machine", Hidden: true},
 		&cli.StringFlag{Name: "nproc-per-node", Destination: &o.nprocPerNode, Aliases: []string{"nproc_per_node"},
@@ -30,31 +30,11 @@ func (o *jobFlags) torchrunTable() []cli.Flag {
 			Usage: "run a module of Python's: -m NAME, as python3 -m NAME", Hidden: true},
 		&cli.IntFlag{Name: "max-restarts", Destination: &o.maxRestarts, Aliases: []string{"max_restarts"}, Category: "elastic",
 			Usage: "when a rank fails, start all of them again, up to `N` times", DefaultText: "0"},
-		&cli.BoolFlag{Name: "no-python", Destination: &o.noPython, Aliases: []string{"no_python"},
-			Usage: "torchrun's; programs are run as they are, always", Hidden: true},
-		&cli.BoolFlag{Name: "use-env", Destination: &o.useEnv, Aliases: []string{"use_env"},
-			Usage: "of python3 -m torch.distributed.launch; ranks read LOCAL_RANK from their environment, always", Hidden: true},
 	}
-	for i, name := range needlessNames {
-		flags = append(flags, &cli.StringFlag{Name: name, Destination: &o.needless[i], Aliases: []string{strings.ReplaceAll(name, "-", "_")},
-			Usage: "torchrun's `VALUE`; accepted, without effect here: " + needless, Hidden: true})
-	}
-	return flags
 }
 
-const needless = "daemons find each other, and ranks learn where rank 0 is"
-
-// idleTorchrun are the flags of torchrun that change nothing.
-func idleTorchrun(o *jobFlags) []string {
-	var given, out []string
-	for i, name := range needlessNames {
-		if o.given(&o.needless[i]) {
-			given = append(given, "--"+name)
-		}
-	}
-	if len(given) > 0 {
-		out = append(out, fmt.Sprintf("%s (%s)", strings.Join(given, " "), needless))
-	}
+// idleTorchrun are the flags of torchrun that change nothing in a job of this kind.
+func idleTorchrun(o *jobFlags) (out []string) {
 	if o.maxRestarts > 0 && o.elastic() {
 		out = append(out, "--max-restarts (an elastic job goes on instead; --reset-limit sets how often)")
 	}
