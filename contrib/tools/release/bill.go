@@ -4,14 +4,11 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"debug/buildinfo"
-	"encoding/base64"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
 	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -19,79 +16,81 @@ import (
 
 // bill writes which modules each binary has, in the form of SPDX 2.3. The binaries themselves name them.
 func (r *release) bill() error {
-	d := document{
-		Version: "SPDX-2.3", License: "CC0-1.0", ID: "SPDXRef-DOCUMENT", Name: "gorun-" + r.version,
-		Namespace: "https://spdx.org/spdxdocs/gorun-" + r.version + "-" + r.revision,
-		Creation:  creation{Created: r.date.Format("2006-01-02T15:04:05Z"), Creators: []string{"Tool: gorun-release"}},
-	}
-	modules := map[string]part{}
+	const id = "SPDXRef-DOCUMENT"
+	var parts, relations []object
+	modules := map[string]object{}
 	for _, s := range systems {
-		for _, program := range slices.Sorted(maps.Keys(r.notices)) {
-			own, used, err := r.parts(program, s, r.notices[program])
+		for _, p := range programs {
+			own, used, err := r.parts(p.name, s)
 			if err != nil {
-				return fmt.Errorf("%s for %s: %w", program, s, err)
+				return fmt.Errorf("%s for %s: %w", p.name, s, err)
 			}
-			d.Parts = append(d.Parts, own)
-			d.Relations = append(d.Relations, relation{d.ID, "DESCRIBES", own.ID})
-			for _, p := range used {
-				modules[p.ID] = p
-				d.Relations = append(d.Relations, relation{own.ID, "DEPENDS_ON", p.ID})
+			parts = append(parts, own)
+			relations = append(relations, relation(id, "DESCRIBES", own))
+			for _, m := range used {
+				modules[m["SPDXID"].(string)] = m
+				relations = append(relations, relation(own["SPDXID"], "DEPENDS_ON", m))
 			}
 		}
 	}
-	for _, id := range slices.Sorted(maps.Keys(modules)) {
-		d.Parts = append(d.Parts, modules[id])
+	for _, name := range slices.Sorted(maps.Keys(modules)) {
+		parts = append(parts, modules[name])
 	}
-	return create(r.file("gorun-"+r.version+".spdx.json"), func(w io.Writer) error {
-		enc := json.NewEncoder(w)
-		enc.SetIndent("", " ")
-		return enc.Encode(d)
+	return r.writeJSON("gorun-"+r.version+".spdx.json", object{
+		"spdxVersion": "SPDX-2.3", "dataLicense": "CC0-1.0", "SPDXID": id, "name": "gorun-" + r.version,
+		"documentNamespace": "https://spdx.org/spdxdocs/gorun-" + r.version + "-" + r.revision,
+		"creationInfo":      object{"created": r.date.Format("2006-01-02T15:04:05Z"), "creators": []string{"Tool: gorun-release"}},
+		"packages":          parts, "relationships": relations,
 	})
 }
 
-// parts describes a program, and the modules that its binary has.
-func (r *release) parts(program string, s system, notices []byte) (own part, used []part, err error) {
-	data, err := os.ReadFile(r.program(program, s))
+func relation(from any, kind string, to object) object {
+	return object{"spdxElementId": from, "relationshipType": kind, "relatedSpdxElement": to["SPDXID"]}
+}
+
+// part describes a program or a module. What is not said has to be called that.
+func part(id, name, version, purpose, license string, more object) object {
+	p := object{
+		"SPDXID": "SPDXRef-" + regexp.MustCompile(`[^A-Za-z0-9.-]`).ReplaceAllString(id, "-"), "name": name, "versionInfo": version,
+		"primaryPackagePurpose": purpose, "licenseDeclared": license, "filesAnalyzed": false,
+		"supplier": "NOASSERTION", "downloadLocation": "NOASSERTION", "licenseConcluded": "NOASSERTION", "copyrightText": "NOASSERTION",
+	}
+	maps.Copy(p, more)
+	return p
+}
+
+// purl names a Go module for package managers.
+func purl(path, version string) []object {
+	return []object{{"referenceCategory": "PACKAGE-MANAGER", "referenceType": "purl", "referenceLocator": "pkg:golang/" + strings.ToLower(path) + "@" + version}}
+}
+
+// parts describes a program, and the modules that its binary has. The checksum of a module is the h1 of go.sum, a SHA-256 of a
+// list of its files.
+func (r *release) parts(program string, s system) (own object, used []object, err error) {
+	data, err := os.ReadFile(r.binary(program, s))
 	if err != nil {
-		return own, nil, err
+		return nil, nil, err
 	}
 	built, err := buildinfo.Read(bytes.NewReader(data))
 	if err != nil {
-		return own, nil, err
+		return nil, nil, err
 	}
-	sum := sha256.Sum256(data)
-	own = part{ID: "SPDXRef-" + program + "-" + s.String(), Name: program + "-" + s.String(), Version: r.version, Purpose: "APPLICATION",
-		Supplier: "Organization: The gorun authors", Location: "NOASSERTION", Concluded: "NOASSERTION", Declared: expression(notices),
-		Copyright: "NOASSERTION", Checksums: []checksum{{"SHA256", hex.EncodeToString(sum[:])}}}
-	goVersion := strings.TrimPrefix(built.GoVersion, "go")
-	used = []part{{ID: "SPDXRef-go", Name: "stdlib", Version: goVersion, Purpose: "LIBRARY", Supplier: "Organization: The Go Authors",
-		Location: "https://go.dev/dl/go" + goVersion + ".src.tar.gz", Concluded: "NOASSERTION", Declared: "BSD-3-Clause", Copyright: "NOASSERTION",
-		References: []reference{{"PACKAGE-MANAGER", "purl", "pkg:golang/stdlib@" + goVersion}}}}
+	notices := r.notices[program]
+	own = part(program+"-"+s.String(), program+"-"+s.String(), r.version, "APPLICATION", expression(notices), object{
+		"supplier": "Organization: The gorun authors", "checksums": []object{{"algorithm": "SHA256", "checksumValue": sum(data)}}})
+	version := strings.TrimPrefix(built.GoVersion, "go")
+	used = []object{part("go", "stdlib", version, "LIBRARY", "BSD-3-Clause", object{
+		"supplier": "Organization: The Go Authors", "downloadLocation": "https://go.dev/dl/go" + version + ".src.tar.gz", "externalRefs": purl("stdlib", version)})}
 	licenses := licensesIn(notices)
 	for _, m := range built.Deps {
-		p, err := modulePart(m.Path, m.Version, m.Sum, licenses)
-		if err != nil {
-			return own, nil, err
+		license, ok := licenses[m.Path+" "+m.Version]
+		if !ok {
+			return nil, nil, fmt.Errorf("THIRD_PARTY_LICENSES lacks %s %s: go generate ./contrib/tools/licenses", m.Path, m.Version)
 		}
-		used = append(used, p)
+		used = append(used, part(m.Path+"-"+m.Version, m.Path, m.Version, "LIBRARY", license, object{"comment": "go.sum: " + m.Sum,
+			"downloadLocation": "https://proxy.golang.org/" + escape(m.Path) + "/@v/" + escape(m.Version) + ".zip", "externalRefs": purl(m.Path, m.Version)}))
 	}
 	return own, used, nil
-}
-
-// modulePart describes a linked module. Its checksum is the h1 of go.sum, a SHA-256 of a list of its files.
-func modulePart(path, version, sum string, licenses map[string]string) (part, error) {
-	license, ok := licenses[path+" "+version]
-	if !ok {
-		return part{}, fmt.Errorf("THIRD_PARTY_LICENSES lacks %s %s: go generate ./contrib/tools/licenses", path, version)
-	}
-	if raw, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(sum, "h1:")); err != nil || len(raw) != sha256.Size {
-		return part{}, fmt.Errorf("%s has a bad checksum %q", path, sum)
-	}
-	id := regexp.MustCompile(`[^A-Za-z0-9.-]`).ReplaceAllString("SPDXRef-"+path+"-"+version, "-")
-	return part{ID: id, Name: path, Version: version, Purpose: "LIBRARY", Supplier: "NOASSERTION", Concluded: "NOASSERTION", Declared: license,
-		Location: "https://proxy.golang.org/" + escape(path) + "/@v/" + escape(version) + ".zip", Copyright: "NOASSERTION",
-		Comment:    "go.sum: " + sum,
-		References: []reference{{"PACKAGE-MANAGER", "purl", "pkg:golang/" + strings.ToLower(path) + "@" + version}}}, nil
 }
 
 // escape writes upper-case letters as the module proxy does.
@@ -119,27 +118,25 @@ func expression(notices []byte) string {
 	return strings.Join(slices.Compact(names), " AND ")
 }
 
+func sum(data []byte) string { return fmt.Sprintf("%x", sha256.Sum256(data)) }
+
 // A checked file has a SHA-256, in hexadecimal digits.
 type checked struct{ name, sum string }
 
 // sums returns the checksum of each file that is there, but for that of checksums and its signature.
-func (r *release) sums() ([]checked, error) {
+func (r *release) sums() (all []checked, err error) {
 	entries, err := os.ReadDir(r.out)
-	if err != nil {
-		return nil, err
-	}
-	var all []checked
 	for _, e := range entries {
 		if strings.HasPrefix(e.Name(), "SHA256SUMS") || !e.Type().IsRegular() {
 			continue
 		}
-		data, err := os.ReadFile(filepath.Join(r.out, e.Name()))
+		data, err := os.ReadFile(r.file(e.Name()))
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, checked{e.Name(), fmt.Sprintf("%x", sha256.Sum256(data))})
+		all = append(all, checked{e.Name(), sum(data)})
 	}
-	return all, nil
+	return all, err
 }
 
 // sum writes SHA256SUMS of every file of the release, in the form that sha256sum -c reads.
@@ -155,52 +152,14 @@ func (r *release) sum() error {
 	return os.WriteFile(r.file("SHA256SUMS"), list.Bytes(), 0o644)
 }
 
-// These are the parts of SPDX 2.3 that the bill uses.
-type document struct {
-	Version   string     `json:"spdxVersion"`
-	License   string     `json:"dataLicense"`
-	ID        string     `json:"SPDXID"`
-	Name      string     `json:"name"`
-	Namespace string     `json:"documentNamespace"`
-	Creation  creation   `json:"creationInfo"`
-	Parts     []part     `json:"packages"`
-	Relations []relation `json:"relationships"`
-}
+// object is one of JSON.
+type object = map[string]any
 
-type creation struct {
-	Created  string   `json:"created"`
-	Creators []string `json:"creators"`
-}
-
-type part struct {
-	ID         string      `json:"SPDXID"`
-	Name       string      `json:"name"`
-	Version    string      `json:"versionInfo"`
-	Purpose    string      `json:"primaryPackagePurpose"`
-	Supplier   string      `json:"supplier"`
-	Location   string      `json:"downloadLocation"`
-	Analyzed   bool        `json:"filesAnalyzed"`
-	Concluded  string      `json:"licenseConcluded"`
-	Declared   string      `json:"licenseDeclared"`
-	Copyright  string      `json:"copyrightText"`
-	Comment    string      `json:"comment,omitempty"`
-	Checksums  []checksum  `json:"checksums,omitempty"`
-	References []reference `json:"externalRefs,omitempty"`
-}
-
-type checksum struct {
-	Algorithm string `json:"algorithm"`
-	Value     string `json:"checksumValue"`
-}
-
-type reference struct {
-	Category string `json:"referenceCategory"`
-	Type     string `json:"referenceType"`
-	Locator  string `json:"referenceLocator"`
-}
-
-type relation struct {
-	From string `json:"spdxElementId"`
-	Type string `json:"relationshipType"`
-	To   string `json:"relatedSpdxElement"`
+// writeJSON writes a file of the release.
+func (r *release) writeJSON(name string, of object) error {
+	return create(r.file(name), func(w io.Writer) error {
+		enc := json.NewEncoder(w)
+		enc.SetIndent("", " ")
+		return enc.Encode(of)
+	})
 }

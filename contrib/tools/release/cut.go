@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -76,9 +75,6 @@ func (r *release) notes() error {
 	return os.WriteFile(r.file("gorun-"+r.version+"-notes.md"), text, 0o644)
 }
 
-// object is one of JSON.
-type object = map[string]any
-
 // provenance writes from what all files were made: a statement of in-toto whose predicate is SLSA's. It names no place and no
 // time, so that everybody makes the same one. The signature of SHA256SUMS is also its own.
 func (r *release) provenance() error {
@@ -103,21 +99,17 @@ func (r *release) provenance() error {
 		return errors.New("contrib/tools/zig.py names no VERSION")
 	}
 	sources = append(sources, object{"name": "zig", "uri": "pkg:pypi/ziglang@" + string(version[1])})
-	return create(r.file("gorun-"+r.version+".provenance.json"), func(w io.Writer) error {
-		enc := json.NewEncoder(w)
-		enc.SetIndent("", " ")
-		return enc.Encode(object{
-			"_type": "https://in-toto.io/Statement/v1", "subject": subjects, "predicateType": "https://slsa.dev/provenance/v1",
-			"predicate": object{
-				"buildDefinition": object{
-					"buildType":            "urn:gorun:make-release:1",
-					"externalParameters":   object{"version": r.version},
-					"internalParameters":   object{"SOURCE_DATE_EPOCH": r.date.Unix()},
-					"resolvedDependencies": sources,
-				},
-				"runDetails": object{"builder": object{"id": "urn:gorun:maintainer"}},
+	return r.writeJSON("gorun-"+r.version+".provenance.json", object{
+		"_type": "https://in-toto.io/Statement/v1", "subject": subjects, "predicateType": "https://slsa.dev/provenance/v1",
+		"predicate": object{
+			"buildDefinition": object{
+				"buildType":            "urn:gorun:make-release:1",
+				"externalParameters":   object{"version": r.version},
+				"internalParameters":   object{"SOURCE_DATE_EPOCH": r.date.Unix()},
+				"resolvedDependencies": sources,
 			},
-		})
+			"runDetails": object{"builder": object{"id": "urn:gorun:maintainer"}},
+		},
 	})
 }
 

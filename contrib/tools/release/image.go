@@ -56,7 +56,7 @@ func (r *release) image() error {
 
 // imageFor returns the image for one system.
 func (r *release) imageFor(s system) (v1.Image, error) {
-	binary, err := os.ReadFile(r.binary(s))
+	binary, err := os.ReadFile(r.binary("gorun", s))
 	if err != nil {
 		return nil, err
 	}

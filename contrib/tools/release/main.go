@@ -71,46 +71,35 @@ func (r *release) make() error {
 		return err
 	}
 	for _, s := range systems {
-		if err := r.tarball(s); err != nil {
-			return fmt.Errorf("make tarball for %s: %w", s, err)
-		}
-		for _, c := range companions {
-			if err := r.companion(c, s); err != nil {
-				return fmt.Errorf("pack %s for %s: %w", c.name, s, err)
+		for _, p := range programs {
+			if err := r.tarball(p, s); err != nil {
+				return fmt.Errorf("make tarball of %s for %s: %w", p.name, s, err)
 			}
-		}
-		if s.os != "linux" {
-			continue
-		}
-		for _, format := range []string{"deb", "rpm"} {
-			if err := r.pack(format, s); err != nil {
-				return fmt.Errorf("make %s for %s: %w", format, s, err)
+			for _, format := range []string{"deb", "rpm"} {
+				if s.os != "linux" {
+					continue
+				}
+				if err := r.pack(p, format, s); err != nil {
+					return fmt.Errorf("make %s of %s for %s: %w", format, p.name, s, err)
+				}
 			}
 		}
 	}
-	if err := r.image(); err != nil {
-		return fmt.Errorf("make image: %w", err)
-	}
-	if err := r.bill(); err != nil {
-		return fmt.Errorf("make bill of materials: %w", err)
-	}
-	if err := r.notes(); err != nil {
-		return fmt.Errorf("cut notes: %w", err)
-	}
-	if err := r.provenance(); err != nil {
-		return fmt.Errorf("write provenance: %w", err)
-	}
-	if err := r.sum(); err != nil {
-		return err
+	for _, step := range []struct {
+		what string
+		do   func() error
+	}{
+		{"make image", r.image}, {"make bill of materials", r.bill}, {"cut notes", r.notes}, {"write provenance", r.provenance}, {"write checksums", r.sum},
+	} {
+		if err := step.do(); err != nil {
+			return fmt.Errorf("%s: %w", step.what, err)
+		}
 	}
 	return r.sign(os.Stdout)
 }
 
-// binary returns the path of gorun for a system.
-func (r *release) binary(s system) string { return r.program("gorun", s) }
-
-// program returns the path of a program's binary for a system.
-func (r *release) program(name string, s system) string {
+// binary returns the path of a program's binary for a system.
+func (r *release) binary(name string, s system) string {
 	return filepath.Join(r.bin, name+"-"+s.String())
 }
 
@@ -120,7 +109,7 @@ func (r *release) file(name string) string { return filepath.Join(r.out, name) }
 // gather reads what accompanies the binary. The manual and the completions come from the binary of this machine, which
 // must have the version of the release.
 func (r *release) gather() error {
-	own := r.binary(system{runtime.GOOS, runtime.GOARCH})
+	own := r.binary("gorun", system{runtime.GOOS, runtime.GOARCH})
 	said, err := exec.Command(own, "version").Output()
 	if err != nil {
 		return fmt.Errorf("run %s version: %w", own, err)
@@ -129,21 +118,12 @@ func (r *release) gather() error {
 		return fmt.Errorf("%s is %q, not of version %s", own, got, r.version)
 	}
 	r.notices = map[string][]byte{}
-	for _, c := range append([]companion{{name: "gorun", dir: "cmd/gorun"}}, companions...) {
-		if r.notices[c.name], err = os.ReadFile(filepath.Join(r.root, c.dir, "THIRD_PARTY_LICENSES")); err != nil {
+	for _, p := range programs {
+		if r.notices[p.name], err = os.ReadFile(filepath.Join(r.root, p.dir, "THIRD_PARTY_LICENSES")); err != nil {
 			return err
 		}
 	}
 	r.share = map[string][]byte{}
-	parts, err := filepath.Glob(filepath.Join(r.root, "contrib/c/session/*.h"))
-	if err != nil || len(parts) == 0 {
-		return fmt.Errorf("find the parts of gorun.c: %d: %w", len(parts), err)
-	}
-	for _, part := range parts {
-		if r.share["c/session/"+filepath.Base(part)], err = os.ReadFile(part); err != nil {
-			return err
-		}
-	}
 	for name, args := range map[string][]string{
 		"gorun.1": {"man"}, "gorun.bash": {"completion", "bash"}, "gorun.zsh": {"completion", "zsh"}, "gorun.fish": {"completion", "fish"},
 	} {
@@ -151,18 +131,24 @@ func (r *release) gather() error {
 			return fmt.Errorf("run %s %s: %w", own, strings.Join(args, " "), err)
 		}
 	}
-	for name, path := range map[string]string{
-		"LICENSE": "LICENSE", "THIRD_PARTY_LICENSES": "cmd/gorun/THIRD_PARTY_LICENSES",
-		"README.md": "README.md", "CHANGELOG.md": "CHANGELOG.md",
-		"c/gorun.h": "contrib/c/gorun.h", "c/gorun.c": "contrib/c/gorun.c", "c/example.c": "contrib/c/example.c",
-		"examples/digits_numpy.py": "contrib/examples/digits_numpy.py", "examples/digits_torch.py": "contrib/examples/digits_torch.py",
-		"grafana/gorun.json": "contrib/grafana/gorun.json", "grafana/alerts.yaml": "contrib/grafana/alerts.yaml",
-		"grafana/cluster.json":    "contrib/grafana/cluster.json",
-		"grafana/prometheus.yaml": "contrib/grafana/prometheus.yaml",
-		"gorun-worker@.service":   "contrib/systemd/gorun-worker@.service",
+	for _, path := range []string{
+		"LICENSE", "README.md", "CHANGELOG.md", "cmd/gorun/THIRD_PARTY_LICENSES", "contrib/systemd/gorun-worker@.service",
+		"contrib/c/gorun.h", "contrib/c/gorun.c", "contrib/c/example.c", "contrib/c/session/*.h",
+		"contrib/examples/digits_numpy.py", "contrib/examples/digits_torch.py",
+		"contrib/grafana/*.json", "contrib/grafana/alerts.yaml", "contrib/grafana/prometheus.yaml",
 	} {
-		if r.share[name], err = os.ReadFile(filepath.Join(r.root, path)); err != nil {
-			return err
+		found, err := filepath.Glob(filepath.Join(r.root, path))
+		if err != nil || len(found) == 0 {
+			return fmt.Errorf("find %s: %d files: %w", path, len(found), err)
+		}
+		for _, file := range found {
+			name, is := strings.CutPrefix(filepath.Join(filepath.Dir(path), filepath.Base(file)), "contrib/")
+			if !is || strings.HasPrefix(name, "systemd/") {
+				name = filepath.Base(file)
+			}
+			if r.share[name], err = os.ReadFile(file); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/goreleaser/nfpm/v2"
 	_ "github.com/goreleaser/nfpm/v2/deb" // registers itself
@@ -17,124 +16,108 @@ import (
 	_ "github.com/goreleaser/nfpm/v2/rpm"
 )
 
+// program is one of the release. gorun-kubernetes is one of its own because its libraries would make gorun much larger.
+type program struct {
+	name, dir            string // of its module
+	summary, description string
+}
+
+var programs = []program{
+	{"gorun", "cmd/gorun", "Launcher and worker daemon for data-parallel training",
+		"gorun starts a Horovod, torch.distributed or MPI job on many hosts and runs its collectives.\nIt replaces horovodrun and mpirun."},
+	{"gorun-kubernetes", "contrib/kubernetes", "Runs jobs of gorun in Kubernetes",
+		"gorun --kubernetes starts it. It makes a JobSet of a command line, shows its output and deletes it."},
+}
+
 // pack writes a package for a Linux distribution.
-func (r *release) pack(format string, s system) error {
+func (r *release) pack(p program, format string, s system) error {
 	stage, err := os.MkdirTemp("", "gorun-release-")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(stage)
-	p := staged{dir: stage, date: r.date}
-	if err := r.stage(&p, format, s); err != nil {
+	held, err := r.contents(p, format, s)
+	if err != nil {
 		return err
 	}
-	scripts := filepath.Join(r.root, "contrib", "packaging")
-	info := nfpm.WithDefaults(&nfpm.Info{
-		Name: "gorun", Arch: s.arch, Platform: "linux", Version: r.version, VersionSchema: "semver", Release: "1", MTime: r.date,
-		Section: "net", Priority: "optional", License: expression(r.share["THIRD_PARTY_LICENSES"]), Maintainer: "The gorun authors",
-		Vendor: "The gorun authors",
-		Description: "Launcher and worker daemon for data-parallel training\n" +
-			"gorun starts a Horovod, torch.distributed or MPI job on many hosts and runs its collectives.\n" +
-			"It replaces horovodrun and mpirun.",
+	about := &nfpm.Info{
+		Name: p.name, Arch: s.arch, Platform: "linux", Version: r.version, VersionSchema: "semver", Release: "1", MTime: r.date,
+		Section: "net", Priority: "optional", License: expression(r.notices[p.name]), Maintainer: "The gorun authors", Vendor: "The gorun authors",
+		Description: p.summary + "\n" + p.description,
 		Overridables: nfpm.Overridables{
-			Contents: p.contents,
-			Scripts: nfpm.Scripts{PostInstall: filepath.Join(scripts, "postinstall.sh"), PreRemove: filepath.Join(scripts, "preremove.sh"),
-				PostRemove: filepath.Join(scripts, "postremove.sh")},
-			RPM: nfpm.RPM{Group: "Applications/Engineering", Summary: "Launcher and worker daemon for data-parallel training", BuildHost: "localhost", Compression: "gzip:9"},
+			RPM: nfpm.RPM{Group: "Applications/Engineering", Summary: p.summary, BuildHost: "localhost", Compression: "gzip:9"},
 			Deb: nfpm.Deb{Compression: "gzip"},
-			// Ranks need a Python, but not always this one.
-			Recommends: []string{"python3"},
 		},
-	})
-	return r.write(format, info)
-}
-
-// write makes the file of a package.
-func (r *release) write(format string, info *nfpm.Info) error {
+	}
+	for _, f := range held { // nfpm reads files, so what is made here is written to a directory first
+		source := filepath.Join(stage, strings.ReplaceAll(f.path, "/", "_"))
+		if err := os.WriteFile(source, f.data, 0o644); err != nil {
+			return err
+		}
+		about.Contents = append(about.Contents, &files.Content{Source: source, Destination: f.path, Type: f.kind, FileInfo: r.info(f.mode)})
+	}
+	if p.name == "gorun" {
+		scripts := filepath.Join(r.root, "contrib", "packaging")
+		about.Contents = append(about.Contents, &files.Content{Destination: "/etc/gorun", Type: files.TypeDir, FileInfo: r.info(0o755)})
+		about.Scripts = nfpm.Scripts{PostInstall: filepath.Join(scripts, "postinstall.sh"), PreRemove: filepath.Join(scripts, "preremove.sh"),
+			PostRemove: filepath.Join(scripts, "postremove.sh")}
+		about.Recommends = []string{"python3"} // ranks need a Python, but not always this one
+	}
 	packager, err := nfpm.Get(format)
 	if err != nil {
 		return err
 	}
-	if err := nfpm.PrepareForPackager(info, format); err != nil {
+	about = nfpm.WithDefaults(about)
+	if err := nfpm.PrepareForPackager(about, format); err != nil {
 		return err
 	}
-	return create(r.file(packager.ConventionalFileName(info)), func(w io.Writer) error { return packager.Package(info, w) })
+	return create(r.file(packager.ConventionalFileName(about)), func(w io.Writer) error { return packager.Package(about, w) })
 }
 
-// staged collects the contents of a package. nfpm reads files, so what is made here is written to a directory first.
-type staged struct {
-	dir      string
-	date     time.Time
-	contents files.Contents
+func (r *release) info(mode os.FileMode) *files.ContentFileInfo {
+	return &files.ContentFileInfo{Owner: "root", Group: "root", Mode: mode, MTime: r.date}
 }
 
-// add adds a file to the package.
-func (p *staged) add(path string, mode os.FileMode, kind string, data []byte) error {
-	source := filepath.Join(p.dir, strings.ReplaceAll(path, "/", "_"))
-	if err := os.WriteFile(source, data, 0o644); err != nil {
-		return err
-	}
-	p.contents = append(p.contents, &files.Content{Source: source, Destination: path, Type: kind, FileInfo: p.info(mode)})
-	return nil
+// packed is a file of a package.
+type packed struct {
+	path string
+	data []byte
+	mode os.FileMode
+	kind string
 }
 
-func (p *staged) info(mode os.FileMode) *files.ContentFileInfo {
-	return &files.ContentFileInfo{Owner: "root", Group: "root", Mode: mode, MTime: p.date}
-}
-
-// stage collects what a package holds.
-func (r *release) stage(p *staged, format string, s system) error {
-	zsh := map[string]string{"deb": "/usr/share/zsh/vendor-completions/_gorun", "rpm": "/usr/share/zsh/site-functions/_gorun"}[format]
-	doc := "/usr/share/doc/gorun/"
-	manual, err := zipped(r.share["gorun.1"])
+// contents returns the files of a package.
+func (r *release) contents(p program, format string, s system) ([]packed, error) {
+	binary, err := os.ReadFile(r.binary(p.name, s))
 	if err != nil {
-		return err
+		return nil, err
 	}
-	changes, err := zipped(r.share["CHANGELOG.md"])
-	if err != nil {
-		return err
+	doc := "/usr/share/doc/" + p.name + "/"
+	all := []packed{{"/usr/bin/" + p.name, binary, 0o755, files.TypeFile}}
+	add := func(path string, data []byte) { all = append(all, packed{path, data, 0o644, files.TypeFile}) }
+	add(doc+"copyright", r.share["LICENSE"])
+	add(doc+"THIRD_PARTY_LICENSES", r.notices[p.name])
+	if p.name != "gorun" {
+		return all, nil
 	}
 	conf, err := os.ReadFile(filepath.Join(r.root, "contrib", "packaging", "worker.conf"))
-	if err != nil {
-		return err
-	}
-	binary, err := os.ReadFile(r.binary(s))
-	if err != nil {
-		return err
-	}
-	for _, f := range []struct {
-		path string
-		mode os.FileMode
-		kind string
-		data []byte
-	}{
-		{"/usr/bin/gorun", 0o755, files.TypeFile, binary},
-		{"/usr/lib/systemd/system/gorun-worker@.service", 0o644, files.TypeFile, packagedUnit(r.share["gorun-worker@.service"])},
-		{"/etc/gorun/worker.conf", 0o644, files.TypeConfigNoReplace, conf},
-		{"/usr/share/man/man1/gorun.1.gz", 0o644, files.TypeFile, manual},
-		{"/usr/share/bash-completion/completions/gorun", 0o644, files.TypeFile, r.share["gorun.bash"]},
-		{zsh, 0o644, files.TypeFile, r.share["gorun.zsh"]},
-		{"/usr/share/fish/vendor_completions.d/gorun.fish", 0o644, files.TypeFile, r.share["gorun.fish"]},
-		{doc + "copyright", 0o644, files.TypeFile, r.share["LICENSE"]},
-		{doc + "THIRD_PARTY_LICENSES", 0o644, files.TypeFile, r.share["THIRD_PARTY_LICENSES"]},
-		{doc + "README.md", 0o644, files.TypeFile, r.share["README.md"]},
-		{doc + "CHANGELOG.md.gz", 0o644, files.TypeFile, changes},
-		{doc + "examples/digits_numpy.py", 0o644, files.TypeFile, r.share["examples/digits_numpy.py"]},
-		{doc + "examples/digits_torch.py", 0o644, files.TypeFile, r.share["examples/digits_torch.py"]},
-	} {
-		if err := p.add(f.path, f.mode, f.kind, f.data); err != nil {
-			return err
-		}
-	}
+	all = append(all, packed{"/etc/gorun/worker.conf", conf, 0o644, files.TypeConfigNoReplace})
+	add("/usr/lib/systemd/system/gorun-worker@.service", packagedUnit(r.share["gorun-worker@.service"]))
+	add("/usr/share/man/man1/gorun.1.gz", zipped(r.share["gorun.1"]))
+	add("/usr/share/bash-completion/completions/gorun", r.share["gorun.bash"])
+	add(map[string]string{"deb": "/usr/share/zsh/vendor-completions/_gorun", "rpm": "/usr/share/zsh/site-functions/_gorun"}[format], r.share["gorun.zsh"])
+	add("/usr/share/fish/vendor_completions.d/gorun.fish", r.share["gorun.fish"])
+	add(doc+"README.md", r.share["README.md"])
+	add(doc+"CHANGELOG.md.gz", zipped(r.share["CHANGELOG.md"]))
 	for _, name := range slices.Sorted(maps.Keys(r.share)) {
-		if strings.HasPrefix(name, "c/") || strings.HasPrefix(name, "grafana/") {
-			if err := p.add("/usr/share/gorun/"+name, 0o644, files.TypeFile, r.share[name]); err != nil {
-				return err
-			}
+		switch part, _, _ := strings.Cut(name, "/"); part {
+		case "examples":
+			add(doc+name, r.share[name])
+		case "c", "grafana":
+			add("/usr/share/gorun/"+name, r.share[name])
 		}
 	}
-	p.contents = append(p.contents, &files.Content{Destination: "/etc/gorun", Type: files.TypeDir, FileInfo: p.info(0o755)})
-	return nil
+	return all, err
 }
 
 // packagedUnit returns the unit for a package: with the package's path, and without the steps that the package does.
@@ -149,17 +132,10 @@ func packagedUnit(unit []byte) []byte {
 }
 
 // zipped returns data as gzip without a name and a time.
-func zipped(data []byte) ([]byte, error) {
+func zipped(data []byte) []byte {
 	var out bytes.Buffer
-	w, err := gzip.NewWriterLevel(&out, gzip.BestCompression)
-	if err != nil {
-		return nil, err
-	}
-	if _, err := w.Write(data); err != nil {
-		return nil, err
-	}
-	if err := w.Close(); err != nil {
-		return nil, err
-	}
-	return out.Bytes(), nil
+	w, _ := gzip.NewWriterLevel(&out, gzip.BestCompression) // memory takes all
+	w.Write(data)
+	w.Close()
+	return out.Bytes()
 }

@@ -21,16 +21,20 @@ type entry struct {
 	link string
 }
 
-// tarball writes the archive for a system: one directory that can be used as it is.
-func (r *release) tarball(s system) error {
-	binary, err := os.ReadFile(r.binary(s))
+// tarball writes the archive of a program for a system: one directory that can be used as it is.
+func (r *release) tarball(p program, s system) error {
+	binary, err := os.ReadFile(r.binary(p.name, s))
 	if err != nil {
 		return err
 	}
-	top := "gorun-" + r.version + "-" + s.String() + "/"
-	entries := []entry{{name: top, mode: 0o755}, {name: top + "gorun", mode: 0o755, data: binary}, {name: top + "horovodrun", link: "gorun"}}
+	top := p.name + "-" + r.version + "-" + s.String() + "/"
+	entries := []entry{{name: top, mode: 0o755}, {name: top + p.name, mode: 0o755, data: binary}}
+	share := map[string][]byte{"LICENSE": r.share["LICENSE"], "THIRD_PARTY_LICENSES": r.notices[p.name]}
+	if p.name == "gorun" {
+		share, entries = r.share, append(entries, entry{name: top + "horovodrun", link: "gorun"})
+	}
 	made := map[string]bool{}
-	for _, name := range slices.Sorted(maps.Keys(r.share)) {
+	for _, name := range slices.Sorted(maps.Keys(share)) {
 		if name == "gorun-worker@.service" && s.os != "linux" {
 			continue
 		}
@@ -38,13 +42,8 @@ func (r *release) tarball(s system) error {
 			made[dir] = true
 			entries = append(entries, entry{name: top + dir + "/", mode: 0o755})
 		}
-		entries = append(entries, entry{name: top + name, mode: 0o644, data: r.share[name]})
+		entries = append(entries, entry{name: top + name, mode: 0o644, data: share[name]})
 	}
-	return r.archive(top, entries)
-}
-
-// archive writes the archive of a directory.
-func (r *release) archive(top string, entries []entry) error {
 	return create(r.file(strings.TrimSuffix(top, "/")+".tar.gz"), func(w io.Writer) error {
 		zipped, err := gzip.NewWriterLevel(w, gzip.BestCompression)
 		if err != nil {
