@@ -5,52 +5,10 @@ import shlex
 import subprocess
 from dataclasses import dataclass
 
-# Flags of other programs that pages name, by the program.
-OTHERS = {
-    "horovodrun": "--gloo --mpi --js --autotune",
-    "torchrun": (
-        "--nproc-per-node --nproc_per_node --nnodes --node-rank --node_rank --master-addr --master-port --rdzv-backend "
-        "--rdzv-endpoint --rdzv-id --rdzv-conf --max-restarts --standalone --monitor-interval --local-ranks-filter "
-        "--log-dir --redirects --tee --role --local-addr --run-path --logs-specs --duplicate-stdout-filters "
-        "--duplicate-stderr-filters --event-log-handler --start-method --signals-to-handle --numa-binding "
-        "--virtual-local-rank --local-rank --local_rank --log-line-prefix-template"
-    ),
-    "mpirun": (
-        "--mca --bind-to --map-by --rank-by --report-bindings --oversubscribe --allow-run-as-root "
-        "--prefix --tag-output --get-stack-traces "
-        "--display --display-allocation --rankfile --rf --npersocket --cpus-per-proc --cpus-per-rank --preload-binary "
-        "--output --output-directory --report-pid --default-hostfile --use-hwthread-cpus "
-        "--display-devel-allocation --display-devel-map --display-diffable-map --display-topo --do-not-launch "
-        "--bind-to-core --bind-to-socket --bind-to-none --bycore --bysocket --cpu-set --cpu-list --tune --preload-files"
-    ),
-    "srun": (
-        "--ntasks-per-node --ntasks --nodes --gres --mpi --cpus-per-task --cpu-bind --signal --requeue --time --array "
-        "--overlap --dependency --no-kill --nodelist --nodefile --relative --exclude --ntasks-per-socket "
-        "--ntasks-per-core --mem-bind --distribution --gpus-per-task --gpus-per-node --gpus-per-socket --gpu-bind "
-        "--export --chdir --error "
-        "--input --label --unbuffered --multi-prog --kill-on-bad-exit --wait --overcommit --partition --account --qos "
-        "--exclusive --job-name --mem --mem-per-cpu --constraint --reservation --immediate --test-only"
-    ),
-    "pip": "--user --upgrade --break-system-packages --require-hashes --no-deps --index-url --find-links",
-    "uv": "--wheel",
-    "git": "--ff-only --tags",
-    "apt-get": "--no-install-recommends",
-    "go": "--race",
-    "lab": "--name --share --mbit --delay --loss",
-    "vmtoolsd": "--cmdfile",
-    "systemctl": "--user --now --kill-whom",
-    "docker": "--pids-limit --rm --network --gpus --privileged --shm-size --ulimit",
-    "kubectl": "--namespace --dry-run --replicas",
-    "ssh": "",
-    "gpg": "--verify --import",
-    "sha256sum": "--check --ignore-missing",
-    "firewall-cmd": "--permanent --add-port --reload",
-    "bash": "--norc --login",
-}
-# Parts of flags, and flags of the project's own programs in contrib, which pages name by make variables.
-CONTRIB = (
-    "--private --busy --rows --library --host-disc --operation --rounds --horovod --nic --large --lab --ranks --quick "
-    "--mbit --old --keep --python --tensorflow --torch --stock --steps --out"
+# Flags of other programs that pages name without the program. Those of programs in contrib stand with make's variables.
+OTHERS = (
+    "--cmdfile --find-links --kill-whom --network --share --signal --wheel --mbit --out --tensorflow --torch --stock "
+    "--rounds --operation --private --busy --rows --lab --large --nic --old --ranks --library"
 )
 # Flags of gorun that its help does not show: gorun gives them to itself.
 HIDDEN = {"worker": "--sweep --daemon"}
@@ -85,17 +43,17 @@ class Flags:
         """Return the flags of all commands."""
         return self.launch.union(*self.commands.values())
 
-    def wrong(self, code: str) -> list[str]:
-        """Return what is wrong with the flags in a line or span of code."""
+    def wrong(self, code: str, others: bool) -> list[str]:
+        """Return what is wrong with the flags in a line or span of code; others are those of any program."""
         faults = []
         at = re.search(r"(?:^|[\s;&|(/])(gorun|horovodrun) +", code)
         if at and not re.match(r"\S*:", code):
             faults += self.wrong_command(at[1], code[at.end():])
-        else:
-            known = self.any().union(CONTRIB.split(), *(flags.split() for flags in OTHERS.values()))
+        elif not others:
+            known = self.any().union(OTHERS.split())
             # A line that starts another program is about that one's flags.
             program = re.match(r"\s*(?:\$ |sudo |[A-Z_]+=\S+ )*(?:\S*/)?([\w.-]+) +-", code)
-            if program and program[1] not in OTHERS:
+            if program:
                 return []
             for flag in re.findall(r"(?<![\w-])--[a-zA-Z][\w-]*", code):
                 if flag not in known and flag.replace("--no-", "--", 1) not in known:
@@ -113,8 +71,6 @@ class Flags:
             own, what = self.commands[words[0]], f"{program} {words[0]}"
             if words[0] == "bench":
                 own = own | self.launch
-        if program == "horovodrun":
-            own = own.union(OTHERS["horovodrun"].split())
         faults = []
         for word in words:
             if re.match(r"(python[\d.]*|bash|sh|--|\./\S+|\S+\.py|env|[|;&>]+)$", word):
