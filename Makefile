@@ -42,7 +42,7 @@ FAMILIES ?= $(LONG_FAMILIES) $(filter-out $(LONG_FAMILIES) speed e2etest testdat
 RACE := $(shell command -v gcc clang cc >/dev/null && echo -race)
 # Runs go test and reports the results; tests that contrib/tools/report/again.txt lists run again, alone, if they fail beside others.
 $(if $(filter 0,$(MAKELEVEL)),$(shell rm -f build/again))
-REPORT = build/report -skips build/skips -figures build/figures -again build/again
+REPORT = build/report -skips build/skips -again build/again
 STATICCHECK := go tool -modfile=contrib/tools/lint/go.mod staticcheck -checks all,-ST1003,-ST1016,-ST1023
 GOFILES = $(shell find . -name '*.go' -not -path './build/*')
 
@@ -70,13 +70,13 @@ quick: build build/report
 	@failed=; $(BESIDE) lint jobs="$(MAKE) e2e-families FAMILIES='elastic python launch cluster topology loopback' E2E_FLAGS='-short -vet=off -p=2' E2E_RUN='TestMistakes|TestUploadOnce|TestIPv6|TestLeaseOfOne|TestEncrypt|TestTopo|TestClusterSpare|TestC|TestAlgorithms|TestLosesHost'" $(UNIT) || failed=yes; \
 	$(again); [ -z "$$failed" ]
 
-## test: everything that must pass before a change is merged, and a list of skipped tests; the figures of Go tests are in build/figures
+## test: everything that must pass before a change is merged, and a list of skipped tests
 # Tests that a machine cannot run are skipped with the reason, those of contrib/e2e/loopback never; where CI is set, only what .ci/run cannot install may be missing.
 MAY_SKIP := no GPU that torch can use|no Python with TensorFlow|set HOROVOD_PYTHON|set FRAMEWORKS_PYTHON|set JAX_PYTHON|this kernel has no macvlan|one CPU leaves|may not make control groups|no loop device|before Linux 6.7|this qemu-user has no child subreapers|a part of make vm:|a measurement:|a part of make torch2|a part of make provision:|a part of make test-all
 # Tests that run beside each other, the longest first, and those that follow: they measure times, or fill the machine themselves.
 TESTS = python $(UNIT) unit-lab lint c module-vsphere module-grafana module-kubernetes
 test: build build/report
-	@rm -f build/skips build/figures
+	@rm -f build/skips
 	@failed=; $(BESIDE) $(TESTS) || failed=yes; BUILT=yes $(STEPS) 1 e2e allocations || failed=yes; \
 	if [ -s build/skips ]; then echo "Not run on this machine:"; $(by_reason) build/skips | sort; \
 	if [ -n "$(CI)" ] && grep -vE '$(MAY_SKIP)' build/skips >build/wrongly-skipped; then \

@@ -1,11 +1,10 @@
-// Command report runs go test -json, or reads its output, and prints a summary: a line for each
-// package, all output of failed tests, every skipped test with its reason, and the slowest tests.
+// Command report runs go test -json, or reads its output, and prints a summary: a line for each package and each slow
+// test, all output of failed tests, and every skipped test with its reason.
 //
 //	report -skips build/skips -again build/again -packages "$(go list ./...)" go test -json -race
 //	go test -json ./... | report
 //
-// It exits with 1 if anything failed. It appends skipped tests to the file of -skips, and the logs of passed tests, which
-// nothing else shows, to the file of -figures.
+// It exits with 1 if anything failed. It appends skipped tests to the file of -skips.
 //
 // With -again, tests that failed beside others run a second time, alone, and pass if they pass then: those that
 // again.txt lists, with what makes them fail on a busy machine, and two others. Meanwhile other reports with a file in
@@ -16,13 +15,13 @@ package main
 
 import (
 	"bufio"
-	"cmp"
 	_ "embed"
 	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -31,23 +30,19 @@ import (
 	"syscall"
 )
 
-// The tests that a report calls slow.
-const (
-	slowTests   = 20
-	slowSeconds = 10.0
-)
+// slowSeconds is how long a test takes that a report calls slow.
+const slowSeconds = 10.0
 
 // options are the flags and arguments of the command line.
 type options struct {
-	skips, figures, again string // files
-	packages              []string
-	command               []string // go test with its flags; none if its output is read from standard input
+	skips, again string // files
+	packages     []string
+	command      []string // go test with its flags; none if its output is read from standard input
 }
 
 func main() {
 	var o options
 	flag.StringVar(&o.skips, "skips", "", "append skipped tests to `FILE`")
-	flag.StringVar(&o.figures, "figures", "", "append what passed tests have logged to `FILE`")
 	flag.StringVar(&o.again, "again", "", "run a few failed tests again, alone, and append their names to `FILE`")
 	packages := flag.String("packages", "", "the `PACKAGES` to test")
 	flag.Parse()
@@ -84,13 +79,8 @@ func (o *options) run(in io.Reader, out io.Writer) (ok bool, err error) {
 	if err := appendLines(o.again, lines); err != nil {
 		return false, err
 	}
-	for _, pkg := range r.packagesOf(r.names) {
-		var tests []string
-		for _, name := range r.names {
-			if test, ok := strings.CutPrefix(name, pkg+"."); ok {
-				tests = append(tests, test)
-			}
-		}
+	for _, pkg := range slices.Sorted(maps.Keys(r.failedIn)) {
+		tests := r.failedIn[pkg]
 		fmt.Fprintf(out, "Again, alone, in %s: %s\n", pkg, strings.Join(tests, " "))
 		flags := []string{"-timeout=20m", "-count=1", "-parallel=1", "-run", "^(" + strings.Join(tests, "|") + ")$", pkg}
 		if r, err := o.test(in, out, flags); err != nil || r.failed > 0 || r.passed == 0 {
@@ -118,7 +108,7 @@ func (o *options) lock(how int) (release func(), err error) {
 
 // test runs go test, for all packages or with other flags, and reports its output.
 func (o *options) test(in io.Reader, out io.Writer, flags []string) (*report, error) {
-	r := &report{out: out, output: map[string]*strings.Builder{}, tests: map[string]int{}}
+	r := &report{out: out, output: map[string]*strings.Builder{}, tests: map[string]int{}, failedIn: map[string][]string{}}
 	if flags == nil {
 		flags = o.packages
 	}
@@ -144,7 +134,7 @@ func (o *options) test(in io.Reader, out io.Writer, flags []string) (*report, er
 		}
 	}
 	r.summary()
-	return r, errors.Join(appendLines(o.skips, r.skips), appendLines(o.figures, r.figures))
+	return r, appendLines(o.skips, r.skips)
 }
 
 // appendLines adds lines to a file, if there are any and the file has a name.
@@ -175,19 +165,12 @@ type report struct {
 	output   map[string]*strings.Builder // of each test, and of each package under its path
 	tests    map[string]int              // how many passed in each package
 	skips    []string
-	figures  []string // what each test that passed has logged, behind its name
-	fails    []string // with their packages
-	names    []string // of failed tests with their packages, subtests not among them
-	packages []string // of the failed tests, in the same order
-	broken   bool     // something failed that a second run cannot mend
-	times    []timed  // of tests, subtests not among them
+	fails    []string            // with their packages
+	names    []string            // of failed tests with their packages, subtests not among them
+	failedIn map[string][]string // those of each package
+	broken   bool                // something failed that a second run cannot mend
 	passed   int
 	failed   int // tests and packages
-}
-
-type timed struct {
-	test    string
-	seconds float64
 }
 
 // summary prints the lines that follow all tests.
@@ -197,9 +180,6 @@ func (r *report) summary() {
 	}
 	for _, test := range r.fails {
 		fmt.Fprintln(r.out, "failed", test)
-	}
-	for _, s := range r.slowest() {
-		fmt.Fprintf(r.out, "slow %s: %.0fs\n", s.test, s.seconds)
 	}
 	fmt.Fprintf(r.out, "%d passed, %d failed, %d skipped\n", r.passed, r.failed, len(r.skips))
 }
@@ -246,18 +226,6 @@ func (r *report) repeatable(file string) (lines []string, err error) {
 	return lines, nil
 }
 
-// packagesOf returns the packages of failed tests, each once.
-func (r *report) packagesOf(names []string) []string {
-	return slices.Compact(slices.Sorted(slices.Values(r.packages[:len(names)])))
-}
-
-// slowest returns the slowest tests, at most slowTests, that took slowSeconds or more.
-func (r *report) slowest() []timed {
-	all := slices.DeleteFunc(slices.Clone(r.times), func(t timed) bool { return t.seconds < slowSeconds })
-	slices.SortStableFunc(all, func(a, b timed) int { return cmp.Compare(b.seconds, a.seconds) })
-	return all[:min(len(all), slowTests)]
-}
-
 func (r *report) read(in io.Reader) error {
 	lines := bufio.NewScanner(in)
 	lines.Buffer(nil, 16<<20)
@@ -277,8 +245,9 @@ func (r *report) add(e event) {
 	if e.Test != "" {
 		key += "." + e.Test
 	}
-	if (e.Action == "pass" || e.Action == "fail") && e.Test != "" && !strings.Contains(e.Test, "/") {
-		r.times = append(r.times, timed{key, e.Elapsed})
+	top := e.Test != "" && !strings.Contains(e.Test, "/") // no subtest
+	if e.Action == "pass" && top && e.Elapsed >= slowSeconds {
+		fmt.Fprintf(r.out, "slow %s: %.0fs\n", key, e.Elapsed)
 	}
 	switch e.Action {
 	case "build-output":
@@ -299,9 +268,8 @@ func (r *report) add(e event) {
 		}
 		if e.Test != "" {
 			r.fails = append(r.fails, key)
-			if !strings.Contains(e.Test, "/") {
-				r.names = append(r.names, key)
-				r.packages = append(r.packages, e.Package)
+			if top {
+				r.names, r.failedIn[e.Package] = append(r.names, key), append(r.failedIn[e.Package], e.Test)
 			}
 			break
 		}
@@ -312,9 +280,6 @@ func (r *report) add(e event) {
 		if e.Test != "" {
 			r.tests[e.Package]++
 			r.passed++
-			if lines := logged(r.text(key)); len(lines) > 0 {
-				r.figures = append(append(r.figures, key), lines...)
-			}
 			break
 		}
 		fmt.Fprintf(r.out, "ok   %s: %d tests in %.1fs\n", e.Package, r.tests[e.Package], e.Elapsed)
@@ -350,16 +315,6 @@ func (r *report) text(key string) string {
 		return b.String()
 	}
 	return ""
-}
-
-// logged returns the output of t.Log: the lines that go test indents, except the results of subtests.
-func logged(output string) (lines []string) {
-	for line := range strings.Lines(output) {
-		if strings.HasPrefix(line, "    ") && !strings.HasPrefix(strings.TrimSpace(line), "--- ") {
-			lines = append(lines, strings.TrimRight(line, "\n"))
-		}
-	}
-	return lines
 }
 
 // reason returns why a test was skipped: its output without the lines that go test adds.

@@ -15,9 +15,6 @@ func TestReport(t *testing.T) {
 		good = `{"Action":"start","Package":"p"}
 {"Action":"run","Package":"p","Test":"TestA"}
 {"Action":"output","Package":"p","Test":"TestA","Output":"chatter\n"}
-{"Action":"output","Package":"p","Test":"TestA","Output":"    a_test.go:3: lost 0.2 s\n"}
-{"Action":"output","Package":"p","Test":"TestA","Output":"        of 3 s\n"}
-{"Action":"output","Package":"p","Test":"TestA","Output":"    --- PASS: TestA/part (0.00s)\n"}
 {"Action":"pass","Package":"p","Test":"TestA","Elapsed":0.1}
 {"Action":"output","Package":"p","Test":"TestB","Output":"=== RUN   TestB\n"}
 {"Action":"output","Package":"p","Test":"TestB","Output":"    b_test.go:7: needs root\n"}
@@ -43,20 +40,19 @@ func TestReport(t *testing.T) {
 		ok       bool
 		want     []string
 		skips    string
-		figures  string
 	}{
-		{"good", good, true, []string{"ok   p: 1 tests in 1.2s", "skipped p.TestB: b_test.go:7: needs root"}, "p.TestB: b_test.go:7: needs root\n", "p.TestA\n    a_test.go:3: lost 0.2 s\n        of 3 s\n"},
-		{"bad", bad, false, []string{"FAIL p.TestC (0.5s)\nc_test.go:1: wrong", "failed p.TestC\n0 passed, 2 failed"}, "", ""},
-		{"crash", crash, false, []string{"---- p.TestD did not end\npanic: oops"}, "", ""},
-		{"race", race, false, []string{"WARNING: DATA RACE", "failed p.TestC"}, "", ""},
-		{"broken", broken, false, []string{"x.go:1: syntax error"}, "", ""},
-		{"slow", strings.ReplaceAll(good, `"Elapsed":0.1`, `"Elapsed":61.5`), true, []string{"slow p.TestA: 62s\n1 passed"}, "p.TestB: b_test.go:7: needs root\n", "p.TestA\n    a_test.go:3: lost 0.2 s\n        of 3 s\n"},
-		{"not json", "go: no such module\n", true, []string{"go: no such module"}, "", ""},
+		{"good", good, true, []string{"ok   p: 1 tests in 1.2s", "skipped p.TestB: b_test.go:7: needs root"}, "p.TestB: b_test.go:7: needs root\n"},
+		{"bad", bad, false, []string{"FAIL p.TestC (0.5s)\nc_test.go:1: wrong", "failed p.TestC\n0 passed, 2 failed"}, ""},
+		{"crash", crash, false, []string{"---- p.TestD did not end\npanic: oops"}, ""},
+		{"race", race, false, []string{"WARNING: DATA RACE", "failed p.TestC"}, ""},
+		{"broken", broken, false, []string{"x.go:1: syntax error"}, ""},
+		{"slow", strings.ReplaceAll(good, `"Elapsed":0.1`, `"Elapsed":61.5`), true, []string{"slow p.TestA: 62s\n"}, "p.TestB: b_test.go:7: needs root\n"},
+		{"not json", "go: no such module\n", true, []string{"go: no such module"}, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "skips")
 			var out strings.Builder
-			o := options{skips: path, figures: path + ".figures"}
+			o := options{skips: path}
 			ok, err := o.run(strings.NewReader(c.in), &out)
 			if err != nil || ok != c.ok {
 				t.Errorf("ok %v, %v", ok, err)
@@ -68,9 +64,6 @@ func TestReport(t *testing.T) {
 			}
 			if strings.Contains(out.String(), "chatter") || strings.Contains(out.String(), "empty") {
 				t.Errorf("too much:\n%s", out.String())
-			}
-			if figures, _ := os.ReadFile(path + ".figures"); string(figures) != c.figures {
-				t.Errorf("figures %q, want %q", figures, c.figures)
 			}
 			if skips, _ := os.ReadFile(path); string(skips) != c.skips {
 				t.Errorf("skips file holds %q, want %q", skips, c.skips)
