@@ -208,16 +208,6 @@ func prompt(ctx context.Context, question string) (string, error) {
 	return string(secret), err
 }
 
-// idleSSH lists the flags of ssh that a job of a cluster has no use for.
-func idleSSH(o *jobFlags) (idle []string) {
-	for _, field := range []any{&o.sshPort, &o.identityFiles, &o.sshConfig, &o.sshCommand, &o.launcher} {
-		if o.cluster != "" && o.given(field) {
-			idle = append(idle, "--"+o.names[field]+" (a cluster is reached without ssh)")
-		}
-	}
-	return idle
-}
-
 // checkStart is checkFlags for commands that only ask hosts.
 func checkStart(o *jobFlags) error {
 	if patience := o.startTimeout; patience <= 0 {

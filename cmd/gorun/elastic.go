@@ -153,28 +153,6 @@ func usualBlacklist() elastic.Blacklist {
 	return elastic.BlacklistSlot
 }
 
-// idle returns the flags about the order of ranks that change nothing: an elastic job fills its hosts one after the
-// other, with a rank in each slot.
-func (p *elasticPlan) idle(o *jobFlags) []string {
-	if p == nil {
-		return nil
-	}
-	var out []string
-	if o.displayMap {
-		out = append(out, "--display-map (in an elastic job)")
-	}
-	if p.by.MapByNode {
-		out = append(out, "--map-by node (in an elastic job)")
-	}
-	if p.by.RankByNode && o.given(&o.rankBy) {
-		out = append(out, fmt.Sprintf("--rank-by %s (in an elastic job)", o.rankBy))
-	}
-	if p.by.Oversubscribe {
-		out = append(out, "--oversubscribe (in an elastic job)")
-	}
-	return out
-}
-
 // readScript reads where the hosts come from, nil for a list.
 func readScript(o *jobFlags) (*discover.Script, error) {
 	command := o.script

@@ -92,11 +92,3 @@ func checkControllers(o *jobFlags) error {
 	}
 	return nil
 }
-
-// note returns the one line about flags that have no effect, "" if all have.
-func (s settings) note() string {
-	if len(s.idle) == 0 {
-		return ""
-	}
-	return "gorun: note: without effect here: " + strings.Join(s.idle, ", ")
-}

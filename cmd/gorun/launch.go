@@ -24,6 +24,7 @@ import (
 	"gorun/launcher/output"
 	"gorun/launcher/plan"
 	"gorun/launcher/ship"
+	"gorun/launcher/web"
 	"gorun/rendezvous/standing"
 	"gorun/topology"
 	"gorun/worker/shipped"
@@ -162,26 +163,52 @@ func (p jobPlan) spec(placement plan.Placement, programs []program) launcher.Spe
 
 // notes returns the lines that tell users which of their flags have no effect.
 func (p jobPlan) notes() (notes []string) {
-	o, s := p.jobFlags, p.settings
-	s.idle = slices.Concat(s.idle, p.changing.idle(o), idleMPI(o), idleTorchrun(o), idleSSH(o))
-	if idle := readBindingArgs(o).idle; len(idle) > 0 {
-		s.idle = append(s.idle, fmt.Sprintf("--binding-args %s (%s)", strings.Join(idle, " "), noMPI))
-	}
-	if set, ok := os.LookupEnv("CUDA_VISIBLE_DEVICES"); ok && len(o.GPUs) > 0 && !o.envNone {
+	if set, ok := os.LookupEnv("CUDA_VISIBLE_DEVICES"); ok && len(p.GPUs) > 0 && !p.envNone {
 		notes = append(notes, fmt.Sprintf("gorun: --gpus chooses nothing for ranks on this machine: CUDA_VISIBLE_DEVICES=%s is set already", set))
 	}
-	if policy, err := policyOf(o); err == nil { // its mistakes were reported before
-		if policy.Within != "" && (o.Bind.To == "" || o.Bind.To == topology.BindNone) {
-			s.idle = append(s.idle, fmt.Sprintf("--map-by %s (ranks fill host by host; --bind-to spreads them within hosts)", policy.Within))
-		}
-		if policy.RankWithin != "" {
-			s.idle = append(s.idle, fmt.Sprintf("--rank-by %s (within a host ranks are numbered as they are dealt)", policy.RankWithin))
-		}
-	}
-	if note := s.note(); note != "" {
-		notes = append(notes, note)
+	if idle := append(p.settings.idle, p.idle()...); len(idle) > 0 {
+		notes = append(notes, "gorun: note: without effect here: "+strings.Join(idle, ", "))
 	}
 	return append(notes, strayVariables(os.Environ(), new(jobFlags).table())...)
+}
+
+// idle returns the flags that have no effect in this job, with the reason. An elastic job fills its hosts one after the other, with a
+// rank in each slot.
+func (p jobPlan) idle() (idle []string) {
+	o, elastic := p.jobFlags, p.changing != nil
+	policy, _ := policyOf(o) // its mistakes were reported before
+	unbound := o.Bind.To == "" || o.Bind.To == topology.BindNone
+	binding := strings.Join(readBindingArgs(o).idle, " ")
+	o.mca.each(func(key, _ string) {
+		if !choosesNICs(key) && !isAgent(key) {
+			idle = append(idle, "-mca "+key)
+		}
+	})
+	for _, f := range []struct {
+		given       bool
+		flag, value string
+		why         string
+	}{
+		{elastic && o.displayMap, "display-map", "", "in an elastic job"},
+		{elastic && policy.MapByNode, "map-by", " node", "in an elastic job"},
+		{elastic && policy.RankByNode && o.given(&o.rankBy), "rank-by", " " + o.rankBy, "in an elastic job"},
+		{elastic && policy.Oversubscribe, "oversubscribe", "", "in an elastic job"},
+		{elastic && o.maxRestarts > 0, "max-restarts", "", "an elastic job goes on instead; --reset-limit sets how often"},
+		{o.standalone && (o.namesHosts() || o.cluster != ""), "standalone", "", "hosts are named"},
+		{binding != "", "binding-args", " " + binding, noMPI},
+		{policy.Within != "" && unbound, "map-by", " " + o.mapBy, "ranks fill host by host; --bind-to spreads them within hosts"},
+		{policy.RankWithin != "", "rank-by", " " + o.rankBy, "within a host ranks are numbered as they are dealt"},
+	} {
+		if f.given {
+			idle = append(idle, fmt.Sprintf("--%s%s (%s)", f.flag, f.value, f.why))
+		}
+	}
+	for _, field := range []any{&o.sshPort, &o.identityFiles, &o.sshConfig, &o.sshCommand, &o.launcher} {
+		if o.cluster != "" && o.given(field) {
+			idle = append(idle, "--"+o.names[field]+" (a cluster is reached without ssh)")
+		}
+	}
+	return idle
 }
 
 // place finds out where a job runs. For an elastic job, watch follows its changing hosts, and note prints what goes
@@ -334,9 +361,9 @@ func (p jobPlan) see(ctx context.Context, hurry <-chan struct{}, spec *launcher.
 		mux.Note("gorun: metrics are at http://%s/metrics", served.Address())
 	}
 	if p.web != "" {
-		served, err := servePage("--web", p.web, p.listed)
+		served, err := web.Serve(p.web, p.listed)
 		if err != nil {
-			return err
+			return noPage("--web", p.web, err)
 		}
 		defer served.Close()
 		mux.Note("gorun: the page of the job is at %s", served.URL())

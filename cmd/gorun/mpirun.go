@@ -51,17 +51,6 @@ func choosesNICs(key string) bool {
 	return slices.Contains([]string{"btl_tcp_if_include", "oob_tcp_if_include", "prte_if_include"}, key)
 }
 
-// idleMPI are the parameters of mpirun that change nothing.
-func idleMPI(o *jobFlags) []string {
-	var out []string
-	o.mca.each(func(key, _ string) {
-		if !choosesNICs(key) && !isAgent(key) {
-			out = append(out, "-mca "+key)
-		}
-	})
-	return out
-}
-
 // isAgent reports whether a parameter names the program with which Open MPI's mpirun reaches hosts.
 func isAgent(key string) bool { return key == "plm_rsh_agent" || key == "plm_ssh_agent" }
 

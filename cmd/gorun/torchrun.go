@@ -33,17 +33,6 @@ func (o *jobFlags) torchrunTable() []cli.Flag {
 	}
 }
 
-// idleTorchrun are the flags of torchrun that change nothing in a job of this kind.
-func idleTorchrun(o *jobFlags) (out []string) {
-	if o.maxRestarts > 0 && o.elastic() {
-		out = append(out, "--max-restarts (an elastic job goes on instead; --reset-limit sets how often)")
-	}
-	if o.standalone && (o.namesHosts() || o.cluster != "") {
-		out = append(out, "--standalone (hosts are named)")
-	}
-	return out
-}
-
 // checkNodes holds --nnodes against the hosts that there are: N, or N:N.
 func checkNodes(o *jobFlags, have int) error {
 	least, most, isRange := strings.Cut(o.nnodes, ":")

@@ -25,9 +25,9 @@ func showPage(ctx context.Context, o *jobsFlags) error {
 	if err != nil {
 		return err
 	}
-	served, err := servePage("--listen", o.listen, job.Job)
+	served, err := web.Serve(o.listen, job.Job)
 	if err != nil {
-		return err
+		return noPage("--listen", o.listen, err)
 	}
 	defer served.Close()
 	fmt.Fprintf(o.errs, "gorun: the page of job %s is at %s\n", job.Label, served.URL())
@@ -62,15 +62,6 @@ func showClusterPage(ctx context.Context, o *jobsFlags) error {
 	fmt.Fprintf(o.errs, "gorun: the page of the cluster is at %s\n", served.URL())
 	<-ctx.Done()
 	return nil
-}
-
-// servePage serves the page of a job at the address that a flag gives.
-func servePage(flag, address string, job web.Source) (*web.Server, error) {
-	served, err := web.Serve(address, job)
-	if err != nil {
-		return nil, noPage(flag, address, err)
-	}
-	return served, nil
 }
 
 // noPage explains why no page is served at an address.
