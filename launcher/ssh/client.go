@@ -171,7 +171,7 @@ func (c *Client) login(ctx context.Context, s *settings, route []string) (client
 		dial = func(context.Context) (net.Conn, error) { return dialCommand(s.proxyCommand) }
 	}
 	// Behind another bastion, the same address may be another machine.
-	return c.attempts(ctx, s, dial, strings.Join(append(route, s.addr()), " "))
+	return c.shake(ctx, s, dial, strings.Join(append(route, s.addr()), " "))
 }
 
 // bastionFor returns the connection to the last machine of route, reached through the others.

@@ -7,11 +7,9 @@ import (
 )
 
 // An sshd admits few connections that have not authenticated yet: with the default MaxStartups 10:30:100 it drops a
-// third of them at random from the eleventh on. So the gate admits at most perServer handshakes for one address.
-// Several addresses may lead to one sshd, which shows the same key at all of them. So the gate admits perServer for all
-// addresses together until it knows better, one more for each other sshd it has met, and atOnce at most, which is what
-// the processor can do anyway. An sshd that admits fewer drops connections; then the gate halves its limit and raises
-// it again slowly, like TCP.
+// third of them at random from the eleventh on. So the gate admits at most perServer handshakes for one address, and
+// atOnce for all together, which is what the processor can do anyway. An sshd that admits fewer, or that several
+// addresses lead to, drops connections; then the gate halves its limits and raises them again slowly, like TCP.
 //
 // After hungAfter a handshake no longer counts against other addresses: any number of hosts may hang at login without
 // blocking the rest.
@@ -25,8 +23,6 @@ const (
 type gate struct {
 	mu        sync.Mutex
 	limit     float64
-	most      float64         // what limit may grow to
-	met       map[string]bool // sshds, by the keys of their hosts
 	inUse     int
 	servers   map[string]*server // by address
 	queue     []*waiter
@@ -55,7 +51,7 @@ type pass struct {
 }
 
 func newGate(hangAfter time.Duration) *gate {
-	return &gate{limit: perServer, most: perServer, met: map[string]bool{}, servers: map[string]*server{}, hangAfter: hangAfter}
+	return &gate{limit: atOnce, servers: map[string]*server{}, hangAfter: hangAfter}
 }
 
 // enter waits for permission to start a handshake with the server known as key.
@@ -131,21 +127,12 @@ func (p *pass) hangs() {
 	g.admitLocked()
 }
 
-// done ends the handshake; the server did not drop it. The server is identified by its host key, or by its address if
-// it has shown none.
-func (p *pass) done(sshd string) {
+// done ends the handshake; the server did not drop it.
+func (p *pass) done() {
 	g := p.gate
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	growth := 1 / g.limit
-	if !g.met[sshd] {
-		g.met[sshd] = true
-		if len(g.met) > 1 {
-			g.most = min(atOnce, g.most+1)
-			growth = 1
-		}
-	}
-	g.limit = min(g.most, g.limit+growth)
+	g.limit = min(atOnce, g.limit+1/g.limit)
 	p.server.limit = min(perServer, p.server.limit+1/p.server.limit)
 	g.leaveLocked(p)
 }

@@ -36,57 +36,27 @@ func full(g *gate, key string) bool {
 func TestGateLimits(t *testing.T) {
 	g := newGate(time.Hour)
 	var passes []*pass
-	for i := range perServer {
-		passes = append(passes, mustEnter(t, g, fmt.Sprint(i)))
-	}
-	if !full(g, "a") {
-		t.Errorf("more than %d at once, and all addresses may lead to one sshd", perServer)
-	}
-	// They do not.
-	for i, p := range passes {
-		p.done(fmt.Sprint(i))
-	}
-	passes = nil
 	for range perServer {
 		passes = append(passes, mustEnter(t, g, "a"))
 	}
 	if !full(g, "a") || full(g, "b") {
 		t.Error("the limit of one server is not its own")
 	}
-	for i := range atOnce - perServer {
-		p := mustEnter(t, g, fmt.Sprint("more", i))
-		p.done(fmt.Sprint("more", i))
-	}
 	for len(passes) < atOnce {
-		passes = append(passes, mustEnter(t, g, fmt.Sprint("again", len(passes))))
+		passes = append(passes, mustEnter(t, g, fmt.Sprint(len(passes))))
 	}
 	if !full(g, "e") {
 		t.Errorf("more than %d at once", atOnce)
 	}
-	passes[0].done("a")
+	passes[0].done()
 	if full(g, "e") || full(g, "a") {
 		t.Error("a place given back is not free")
 	}
 	for _, p := range passes[1:] {
-		p.done("a")
+		p.done()
 	}
 	if g.inUse != 0 || g.servers["a"].inUse != 0 {
 		t.Errorf("%d places in use at the end", g.inUse)
-	}
-}
-
-// TestGateKnowsOneServer: what many addresses lead to is one sshd if it shows one key, and gets no more at once.
-func TestGateKnowsOneServer(t *testing.T) {
-	g := newGate(time.Hour)
-	for i := range 1000 {
-		mustEnter(t, g, fmt.Sprint(i)).done("the same")
-	}
-	if g.limit != perServer {
-		t.Errorf("%v at once for one sshd", g.limit)
-	}
-	mustEnter(t, g, "1000").done("another")
-	if g.limit != perServer+1 {
-		t.Errorf("%v at once for two sshds", g.limit)
 	}
 }
 
@@ -99,7 +69,7 @@ func TestGateSlowsDownOncePerBurst(t *testing.T) {
 	for _, p := range passes {
 		p.dropped()
 	}
-	if g.limit != perServer/2 || g.servers["a"].limit != perServer/2 {
+	if g.limit != atOnce/2 || g.servers["a"].limit != perServer/2 {
 		t.Errorf("limits %v and %v after one burst", g.limit, g.servers["a"].limit)
 	}
 	for range 20 {
@@ -109,17 +79,15 @@ func TestGateSlowsDownOncePerBurst(t *testing.T) {
 		t.Errorf("limits %v and %v after many", g.limit, g.servers["a"].limit)
 	}
 	for range 1000 {
-		mustEnter(t, g, "a").done("a")
+		mustEnter(t, g, "a").done()
 	}
-	if g.limit != perServer || g.servers["a"].limit != perServer {
+	if g.limit != atOnce || g.servers["a"].limit != perServer {
 		t.Errorf("limits %v and %v do not recover", g.limit, g.servers["a"].limit)
 	}
 }
 
 func TestGateLetsOthersPass(t *testing.T) {
 	g := newGate(time.Hour)
-	mustEnter(t, g, "idle").done("idle")
-	mustEnter(t, g, "busy").done("busy")
 	var passes []*pass
 	for range perServer {
 		passes = append(passes, mustEnter(t, g, "busy"))
@@ -129,9 +97,9 @@ func TestGateLetsOthersPass(t *testing.T) {
 		p, _ := g.enter(context.Background(), "busy")
 		got <- p
 	}()
-	mustEnter(t, g, "idle").done("idle") // does not queue behind the one that waits
-	passes[0].done("busy")
-	(<-got).done("busy")
+	mustEnter(t, g, "idle").done() // does not queue behind the one that waits
+	passes[0].done()
+	(<-got).done()
 
 	ctx, cancel := context.WithCancel(context.Background())
 	mustEnter(t, g, "busy")
@@ -164,7 +132,7 @@ func TestGateHung(t *testing.T) {
 	}
 	passes[0].dropped()
 	for _, p := range passes[1:] {
-		p.done("a")
+		p.done()
 	}
 	passes[1].hangs() // too late
 	if g.inUse != 0 || g.servers["a"].inUse != 0 {

@@ -1,7 +1,6 @@
 package ssh
 
 import (
-	"cmp"
 	"context"
 	"crypto/fips140"
 	"errors"
@@ -29,43 +28,52 @@ var defaultRetry = retry{attempts: 16, first: 100 * time.Millisecond, max: 2 * t
 // countedFor is how long sshd may take, on a busy machine, to notice that a connection has authenticated.
 const countedFor = 500 * time.Millisecond
 
-// attempts logs in, and retries only if the server hung up before it showed a key: that is how an sshd with too many
-// connections behaves, and a retry cures nothing else. A refused key must not be offered again: new sshds lock out an
-// address that fails to authenticate.
-//
-// The caller calls entered once the host has answered something else: until then sshd may count the connection among
-// the unauthenticated ones. A host that does not answer counts no longer than countedFor.
-func (c *Client) attempts(ctx context.Context, s *settings, dial dialFunc, key string) (client *gossh.Client, raw *greeting, entered func(), err error) {
+// attempts logs in by try, whose machine is known to the gate by a key, and retries only if the server hung up before it showed
+// a key: that is how an sshd with too many connections behaves, and a retry cures nothing else. A refused key must not be
+// offered again: new sshds lock out an address that fails to authenticate. It returns the last try's pass.
+func (c *Client) attempts(ctx context.Context, key, server string, try func() (dropped bool, err error)) (*pass, error) {
 	wait := c.retry.first
 	for n := 1; ; n++ {
 		p, err := c.gate.enter(ctx, key)
 		if err != nil {
-			return nil, nil, nil, &Error{Step: StepConnect, Err: fmt.Errorf("wait for other connections to %s: %w", s.addr(), err)}
+			return nil, &Error{Step: StepConnect, Err: fmt.Errorf("wait for other connections to %s: %w", server, err)}
 		}
-		a := &attempt{client: c, s: s, known: c.hostKeysFor(s)}
-		client, nc, err := a.run(ctx, dial)
-		if err == nil {
-			nc.key = a.sshd("")
-			leave := sync.OnceFunc(func() { p.done(a.sshd(key)) })
-			late := time.AfterFunc(countedFor, leave)
-			return client, nc, func() { late.Stop(); leave() }, nil
-		}
-		if !a.dropped {
-			p.done(a.sshd(key))
-			return nil, nil, nil, err
+		dropped, err := try()
+		if !dropped {
+			return p, err
 		}
 		p.dropped()
 		if n == c.retry.attempts {
-			return nil, nil, nil, err
+			return nil, err
 		}
-		c.cfg.Log.Debug("ssh connection dropped, trying again", "host", s.host, "attempt", n, "err", err)
+		c.cfg.Log.Debug("ssh connection dropped, trying again", "host", server, "attempt", n, "err", err)
 		select {
 		case <-time.After(rand.N(wait)):
 		case <-ctx.Done():
-			return nil, nil, nil, err
+			return nil, err
 		}
 		wait = min(2*wait, c.retry.max)
 	}
+}
+
+// shake logs in with gorun's own client. The caller calls entered once the host has answered something else: until then sshd may
+// count the connection among the unauthenticated ones. A host that does not answer counts no longer than countedFor.
+func (c *Client) shake(ctx context.Context, s *settings, dial dialFunc, key string) (client *gossh.Client, raw *greeting, entered func(), err error) {
+	p, err := c.attempts(ctx, key, s.addr(), func() (dropped bool, err error) {
+		a := &attempt{client: c, s: s, known: c.hostKeysFor(s)}
+		client, raw, err = a.run(ctx, dial)
+		return a.dropped, err
+	})
+	if p == nil {
+		return nil, nil, nil, err
+	}
+	leave := sync.OnceFunc(p.done)
+	if err != nil {
+		leave()
+		return nil, nil, nil, err
+	}
+	late := time.AfterFunc(countedFor, leave)
+	return client, raw, func() { late.Stop(); leave() }, nil
 }
 
 // addrOf drops the made-up addresses of connections through a bastion.
@@ -152,14 +160,10 @@ func (a *attempt) run(ctx context.Context, dial dialFunc) (*gossh.Client, *greet
 		}
 		return nil, nil, a.explain(err, nc.said())
 	}
-	return client, nc, nil
-}
-
-// sshd returns how the gate identifies the server: its key, or its address if that is all there is.
-func (a *attempt) sshd(address string) string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return cmp.Or(a.hostKey, address)
+	nc.key = a.hostKey
+	return client, nc, nil
 }
 
 func (a *attempt) config(algorithms []string) *gossh.ClientConfig {

@@ -3,9 +3,7 @@ package ssh
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"io"
-	"math/rand/v2"
 	"strings"
 	"time"
 )
@@ -15,28 +13,18 @@ import (
 // take is up to the user (ConnectTimeout) and to the caller: the gate does not wait for hung ones.
 
 // start runs a session.
-func (e external) start(ctx context.Context, command string) (*Session, error) {
-	wait := e.client.retry.first
-	for n := 1; ; n++ {
-		p, err := e.client.gate.enter(ctx, e.door)
-		if err != nil {
-			return nil, fmt.Errorf("wait for other connections to %s: %w", e.server, err)
+func (e external) start(ctx context.Context, command string) (s *Session, err error) {
+	p, err := e.client.attempts(ctx, e.door, e.server, func() (dropped bool, err error) {
+		if s != nil {
+			s.wait() // the output of the last try has ended
 		}
-		s, dropped, err := e.login(command)
-		if !dropped || n == e.client.retry.attempts || e.ctx.Err() != nil {
-			p.done(e.door)
-			return s, err
-		}
-		p.dropped()
-		e.client.cfg.Log.Debug("ssh connection dropped, trying again", "host", e.server, "attempt", n)
-		s.wait() // its output ended
-		select {
-		case <-time.After(rand.N(wait)):
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		}
-		wait = min(2*wait, e.client.retry.max)
+		s, dropped, err = e.login(command)
+		return dropped && e.ctx.Err() == nil, err
+	})
+	if p != nil {
+		p.done()
 	}
+	return s, err
 }
 
 // login starts the program and waits for its first output or its end. The session still delivers all output.
