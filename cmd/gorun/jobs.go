@@ -85,9 +85,6 @@ func findTarget(ctx context.Context, o *clusterFlags, id string, running bool) (
 	if err != nil {
 		err = explainCluster(addr, err)
 	}
-	if t.Tie != "" {
-		fmt.Fprintf(os.Stderr, "gorun: %s\n", t.Tie)
-	}
 	return t, err
 }
 

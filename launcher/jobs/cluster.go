@@ -34,7 +34,6 @@ type Entry struct {
 	Record
 	addr    string
 	members []wire.MemberState // of the cluster, which can be asked for the job
-	tie     string             // why it was chosen among jobs of one name
 }
 
 // Label returns the job's name for users, wherever its launcher is by now.
@@ -195,12 +194,16 @@ func find(ctx context.Context, client standing.Client, addr, id string, running 
 	return e, err
 }
 
-// choose picks the entry that an id means.
+// choose picks the entry that an id means: of several the latest that runs, and else the latest.
 func choose(all []Entry, id string, running bool) (Entry, error) {
-	var fits []Entry
+	var fits, run []Entry
 	for _, e := range all {
-		if id == "" || id == e.Label() || id == e.number() {
-			fits = append(fits, e)
+		if id != "" && id != e.Label() && id != e.number() {
+			continue
+		}
+		fits = append(fits, e)
+		if e.State == Running {
+			run = append(run, e)
 		}
 	}
 	switch {
@@ -208,51 +211,21 @@ func choose(all []Entry, id string, running bool) (Entry, error) {
 		return Entry{}, errors.New("the cluster has no detached jobs")
 	case len(fits) == 0:
 		return Entry{}, fmt.Errorf("find job %s: %w", id, ErrNone)
-	case id == "":
-		for _, e := range slices.Backward(fits) {
-			if e.State == Running {
-				return e, nil
-			}
-		}
-		if running {
-			return Entry{}, ErrIdle
-		}
-	case len(fits) > 1:
-		return untie(id, fits)
+	case id == "" && running && len(run) == 0:
+		return Entry{}, ErrIdle
+	case id != "" && fits[0].Label() != fits[len(fits)-1].Label():
+		return Entry{}, fmt.Errorf("find job %s: %s and %s are called so", id, fits[0].Label(), fits[len(fits)-1].Label())
+	case id != "" && len(run) > 1: // a host that lost its records gave the name once more
+		return Entry{}, fmt.Errorf("find job %s: jobs on %s and %s are called so", id, run[0].Host, run[1].Host)
+	case len(run) > 0:
+		return run[len(run)-1], nil
 	}
 	return fits[len(fits)-1], nil
 }
 
-// untie picks one of several entries that an id means. Jobs have one name only if a host that lost its records began
-// another job while the host that carries the first one on did not answer. Then the one that runs is meant.
-func untie(id string, fits []Entry) (Entry, error) {
-	for _, e := range fits[1:] {
-		if e.Label() != fits[0].Label() {
-			return Entry{}, fmt.Errorf("find job %s: %s and %s are called so", id, fits[0].Label(), e.Label())
-		}
-	}
-	best := fits[len(fits)-1] // the latest, if none runs
-	var run, all []string
-	for _, e := range fits {
-		if e.State == Running {
-			best, run = e, append(run, fmt.Sprintf("on %s (there: gorun stop %d)", e.Host, e.ID))
-		}
-		all = append(all, fmt.Sprintf("%s on %s, begun %s", Clean(e.Program), e.Host, e.Started.Local().Format(time.DateTime)))
-	}
-	if len(run) > 1 {
-		return Entry{}, fmt.Errorf("find job %s: %d jobs that run are called so, %s", id, len(run), strings.Join(run, " and "))
-	}
-	which := "the latest"
-	if len(run) == 1 {
-		which = "the one that runs"
-	}
-	best.tie = fmt.Sprintf("%d jobs are called %s (%s): this is %s, on %s", len(fits), best.Label(), strings.Join(all, "; "), which, best.Host)
-	return best, nil
-}
-
 // target returns the job as one of this machine would be.
 func (e Entry) target(client standing.Client) Target {
-	t := Target{Record: e.Record, Label: Clean(e.Label()), Tie: e.tie}
+	t := Target{Record: e.Record, Label: Clean(e.Label())}
 	t.Dial = func(ctx context.Context) (net.Conn, error) { return e.reach(ctx, client, wire.Reach{}) }
 	t.Read = func(ctx context.Context, lines int, follow bool) (io.ReadCloser, error) {
 		return e.reach(ctx, client, wire.Reach{Output: true, Lines: lines, Follow: follow})

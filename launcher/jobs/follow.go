@@ -28,7 +28,6 @@ type Target struct {
 	Job
 	Record
 	Label string // the job's name for users
-	Tie   string // says which job this is if others have the same name
 	// Read reads what the job wrote: the last lines, all if lines is negative, and then what comes, if it is to follow.
 	Read func(ctx context.Context, lines int, follow bool) (io.ReadCloser, error)
 
