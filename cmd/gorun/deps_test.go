@@ -32,7 +32,7 @@ var allowed = map[string][]string{
 	"launcher/elastic":     {},
 	"launcher/failure":     {"launcher/elastic", "launcher/hosts", "launcher/output", "topology"},
 	"launcher/jobs":        {"launcher/why", "rendezvous/authority", "rendezvous/resume", "rendezvous/standing", "rendezvous/wire"},
-	"launcher/launchers":   {"launcher", "launcher/failure", "launcher/jobs", "launcher/why", "rendezvous/authority", "rendezvous/standing", "rendezvous/wire", "topology"},
+	"launcher/launchers":   {"launcher", "launcher/failure", "launcher/jobs", "launcher/why", "rendezvous/authority", "rendezvous/resume", "rendezvous/standing", "rendezvous/wire", "topology"},
 	"launcher/top":         {"launcher/jobs", "rendezvous/wire", "topology"},
 	"launcher/httpserve":   {"collective/admit"},
 	"launcher/web":         {"launcher/httpserve", "launcher/jobs", "launcher/why", "topology"},

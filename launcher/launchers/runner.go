@@ -14,12 +14,10 @@ import (
 	"slices"
 	"strconv"
 	"sync"
-	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"gorun/launcher/jobs"
+	"gorun/rendezvous/resume"
 	"gorun/rendezvous/standing"
 	"gorun/rendezvous/wire"
 )
@@ -108,17 +106,10 @@ func (h Runner) start(ctx context.Context, e errand, record jobs.Record) (*exec.
 	}
 	cmd := h.command(e.Request)
 	// The launcher reads when it has hidden its memory. Nobody else can: what is in a pipe could be had by /proc/PID/fd.
-	syscall.ForkLock.RLock() // macOS makes no socket that is closed on exec at once
-	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
-	if err == nil {
-		unix.CloseOnExec(ends[0])
-		unix.CloseOnExec(ends[1])
-	}
-	syscall.ForkLock.RUnlock()
+	ours, theirs, err := resume.Pair()
 	if err != nil {
 		return nil, nil, fmt.Errorf("start launcher: %w", err)
 	}
-	ours, theirs := os.NewFile(uintptr(ends[0]), "errand"), os.NewFile(uintptr(ends[1]), "errand")
 	var sent sync.WaitGroup
 	sent.Go(func() {
 		ours.Write(text)

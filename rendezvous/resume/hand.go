@@ -18,6 +18,29 @@ import (
 // ErrNoJob means that the process that started this one has gone, or has no session for it.
 var ErrNoJob = errors.New("there is no job for this daemon")
 
+// Pair returns two connected sockets: one for this process, one for a child to inherit.
+func Pair() (ours *net.UnixConn, theirs *os.File, err error) {
+	syscall.ForkLock.RLock() // macOS makes no socket that is closed on exec at once
+	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
+	if err == nil {
+		syscall.CloseOnExec(fds[0])
+		syscall.CloseOnExec(fds[1])
+	}
+	syscall.ForkLock.RUnlock()
+	if err != nil {
+		return nil, nil, fmt.Errorf("make sockets: %w", err)
+	}
+	theirs = os.NewFile(uintptr(fds[1]), "theirs")
+	file := os.NewFile(uintptr(fds[0]), "ours")
+	defer file.Close()
+	conn, err := net.FileConn(file)
+	if err != nil {
+		theirs.Close()
+		return nil, nil, fmt.Errorf("make sockets: %w", err)
+	}
+	return conn.(*net.UnixConn), theirs, nil
+}
+
 // Hand sends a process the socket of a session, and how long to wait for another launcher, 0 for not at all.
 func Hand(to *net.UnixConn, socket *os.File, patience time.Duration) error {
 	said := binary.LittleEndian.AppendUint64(nil, uint64(patience))

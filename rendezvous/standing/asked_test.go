@@ -53,7 +53,7 @@ func TestAsked(t *testing.T) {
 		{"signal TERM", "the job ends\n", 0, map[Request]uint64{{"signal", audit.Refused}: 1}},
 		{"signal TERM", "", 0, map[Request]uint64{{"signal", audit.Failed}: 1}},
 		{"output", "lines\n", time.Second, map[Request]uint64{{"output", audit.Done}: 1}},
-		{"output", "lines\n", readersPause, map[Request]uint64{{"output", audit.Done}: 2}},
+		{"output", "lines\n", readInterval, map[Request]uint64{{"output", audit.Done}: 2}},
 		{"native", strings.Repeat("stacks", maxAsked), 0, map[Request]uint64{{"native", audit.Done}: 1}},
 		{"", "ok\n", 0, nil},
 	} {

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"gorun/rendezvous/audit"
@@ -97,7 +96,8 @@ func (j *journal) passAsked(to io.Writer, in io.Reader, e audit.Entry, signals c
 	switch e.What, e.Detail = j.launchers.Asked(line); e.What {
 	case "":
 	case "output":
-		if j.readers.begins(e, time.Now()) {
+		host, _, _ := net.SplitHostPort(e.From)
+		if first, _ := j.readers.first(e.Job+" "+host, time.Now(), readInterval); first {
 			j.note(e)
 		}
 	case "native":
@@ -136,43 +136,6 @@ func (j *journal) noteSignal(signals <-chan audit.Entry, answer []byte) {
 		j.note(e)
 	default:
 	}
-}
-
-const (
-	// readersPause is how long a user must not read a job's output before the next read is noted.
-	readersPause = 10 * time.Minute
-	// maxReaders bounds the users that are remembered. The reads of others are all noted.
-	maxReaders = 1000
-)
-
-// readers remembers who reads the output of which job, as a page in a browser does each second.
-type readers struct {
-	mu   sync.Mutex
-	last map[string]time.Time
-}
-
-// begins reports whether someone has not read the output of a job for a while.
-func (r *readers) begins(e audit.Entry, now time.Time) bool {
-	host, _, err := net.SplitHostPort(e.From)
-	if err != nil {
-		host = e.From
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for who, at := range r.last {
-		if now.Sub(at) >= readersPause {
-			delete(r.last, who)
-		}
-	}
-	who := e.Job + " " + host
-	_, reads := r.last[who]
-	if reads || len(r.last) < maxReaders {
-		if r.last == nil {
-			r.last = map[string]time.Time{}
-		}
-		r.last[who] = now
-	}
-	return !reads
 }
 
 // noteMembers notes which other hosts have joined the cluster of one and which are not in it any more.

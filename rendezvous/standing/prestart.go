@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"os"
 	"os/exec"
 	"strings"
 	"sync"
@@ -49,7 +48,7 @@ type process struct {
 
 // launch starts a process. It ends with this one unless it gets a job.
 func (r *prestart) launch() (*process, error) {
-	ours, theirs, err := pair()
+	ours, theirs, err := resume.Pair()
 	if err != nil {
 		return nil, fmt.Errorf("start daemon: %w", err)
 	}
@@ -198,27 +197,4 @@ func (r *prestart) stir() {
 	case r.stirred <- struct{}{}:
 	default:
 	}
-}
-
-// pair returns two connected sockets: one for this process, one for a child to inherit.
-func pair() (ours *net.UnixConn, theirs *os.File, err error) {
-	syscall.ForkLock.RLock()
-	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
-	if err == nil {
-		syscall.CloseOnExec(fds[0])
-		syscall.CloseOnExec(fds[1])
-	}
-	syscall.ForkLock.RUnlock()
-	if err != nil {
-		return nil, nil, fmt.Errorf("make sockets: %w", err)
-	}
-	theirs = os.NewFile(uintptr(fds[1]), "order")
-	file := os.NewFile(uintptr(fds[0]), "order")
-	defer file.Close()
-	conn, err := net.FileConn(file)
-	if err != nil {
-		theirs.Close()
-		return nil, nil, fmt.Errorf("make sockets: %w", err)
-	}
-	return conn.(*net.UnixConn), theirs, nil
 }

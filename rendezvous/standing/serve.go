@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
 	"os"
 	"os/exec"
 	"strings"
@@ -80,7 +81,7 @@ type server struct {
 	answered chan struct{} // a host that gossip names has answered
 
 	door    admit.Door
-	warned  warnings
+	warned  recent[netip.Prefix]
 	journal journal
 
 	mu        sync.Mutex
@@ -243,7 +244,7 @@ func (s *server) refused(conn net.Conn, err error) {
 	s.journal.mu.Lock()
 	s.journal.refused++
 	s.journal.mu.Unlock()
-	if s.warned.warn(admit.Origin(conn.RemoteAddr()), time.Now()) {
+	if first, room := s.warned.first(admit.Origin(conn.RemoteAddr()), time.Now(), warnInterval); first && room {
 		s.journal.note(audit.Entry{What: "connect", From: conn.RemoteAddr().String(), Result: audit.Refused, Why: err.Error()})
 		s.cfg.Log.Warn("refused a connection; says no more of that address for a minute", "from", conn.RemoteAddr(), "err", err)
 	}

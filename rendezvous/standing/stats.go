@@ -33,7 +33,7 @@ type Request struct{ What, Result string }
 type journal struct {
 	log       *audit.Log // may be nil
 	launchers Launchers
-	readers   readers
+	readers   recent[string] // a job, and an address that reads its output
 
 	mu       sync.Mutex
 	requests map[Request]uint64

@@ -1,39 +1,38 @@
 package standing
 
 import (
-	"net/netip"
+	"maps"
 	"sync"
 	"time"
 )
 
 const (
-	// warnInterval is the least time between warnings about one address.
+	// warnInterval is the least time between warnings about one address, and readInterval that between entries about one
+	// address that reads a job's output.
 	warnInterval = time.Minute
-	// maxWarned bounds the addresses that are remembered. Of others nothing is logged.
-	maxWarned = 256
+	readInterval = 10 * time.Minute
+	// maxRecent bounds what is remembered.
+	maxRecent = 1000
 )
 
-// warnings remembers when a warning about an origin was logged. It only decides.
-type warnings struct {
+// recent remembers what was logged, so that a log does not repeat it soon. It only decides.
+type recent[K comparable] struct {
 	mu   sync.Mutex
-	last map[netip.Prefix]time.Time
+	last map[K]time.Time
 }
 
-// warn reports whether to log a warning about an origin now.
-func (w *warnings) warn(from netip.Prefix, now time.Time) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for p, since := range w.last {
-		if now.Sub(since) >= warnInterval {
-			delete(w.last, p)
+// first reports whether something was not logged since an interval, and whether there was room to remember it.
+func (r *recent[K]) first(what K, now time.Time, interval time.Duration) (first, room bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	maps.DeleteFunc(r.last, func(_ K, at time.Time) bool { return now.Sub(at) >= interval })
+	_, known := r.last[what]
+	room = len(r.last) < maxRecent
+	if !known && room {
+		if r.last == nil {
+			r.last = map[K]time.Time{}
 		}
+		r.last[what] = now
 	}
-	if _, recently := w.last[from]; recently || len(w.last) == maxWarned {
-		return false
-	}
-	if w.last == nil {
-		w.last = map[netip.Prefix]time.Time{}
-	}
-	w.last[from] = now
-	return true
+	return !known, room
 }
