@@ -109,10 +109,7 @@ func (j *job) tellLag(c lag.Change) {
 	if c.Over {
 		return
 	}
-	if number := j.spec.number(); number != 0 && !j.lags.hinted {
-		j.lags.hinted = true
-		j.spec.Note("gorun: hint: gorun why %d shows more", number)
-	}
+	j.hintAtWhy(&j.lags.hinted)
 	if !j.spec.EvictStragglers || c.Rank < 0 || !j.membership.policy.Replaceable(c.Host) {
 		return
 	}
@@ -155,11 +152,3 @@ func threeDigits(d time.Duration) string {
 }
 
 func speed(bytes float64) string { return fmt.Sprintf("%.3g MB/s", bytes/1e6) }
-
-// number returns the number by which gorun's commands find the job, 0 if they do not.
-func (s *Spec) number() int {
-	if s.Number == nil {
-		return 0
-	}
-	return s.Number()
-}

@@ -68,7 +68,7 @@ func TestStallNamesRanks(t *testing.T) {
 	must.Do(t, err)
 	got := strings.Join(notes, "\n")
 	want := `gorun: stall: allreduce "x", barrier "y" of process set 3 have waited up to 61 s for rank 3 on b
-gorun: hint: gorun why 7 shows what they do
+gorun: hint: gorun why 7 shows more
 gorun: stall: allreduce "x", barrier "y" of process set 3 are over after up to `
 	if !strings.HasPrefix(got, want) || strings.Count(got, "\n") != 2 {
 		t.Errorf("notes:\n%s\nwant\n%s", got, want)

@@ -139,7 +139,7 @@ func (j *job) judgeStalls() {
 		j.spec.Note("gorun: stall: %s", line)
 	}
 	if len(lines) > 0 && giveUp == nil {
-		j.hintAtWhy()
+		j.hintAtWhy(&j.stalls.hinted)
 	}
 	if giveUp == nil && s.toRecord(time.Now()) {
 		j.record("a stall", true)
@@ -151,14 +151,14 @@ func (j *job) judgeStalls() {
 	}
 }
 
-// hintAtWhy names, once, the command that shows more of a stall.
-func (j *job) hintAtWhy() {
-	if j.stalls.hinted || j.spec.Number == nil {
+// hintAtWhy names the command that shows more, once each for stalls and lags.
+func (j *job) hintAtWhy(hinted *bool) {
+	if *hinted || j.spec.Number == nil {
 		return
 	}
 	if number := j.spec.Number(); number != 0 {
-		j.stalls.hinted = true
-		j.spec.Note("gorun: hint: gorun why %d shows what they do", number)
+		*hinted = true
+		j.spec.Note("gorun: hint: gorun why %d shows more", number)
 	}
 }
 

@@ -54,7 +54,4 @@ func (e resident) Close() error { return e.conn.Close() }
 func (e resident) Wait() (string, error) { return "", nil }
 
 // Away implements talk.Line. The connection ends at the resident daemon: its end proves nothing about the job's daemon.
-func (e resident) Away() liveness.Line {
-	since, silent := e.conn.Away()
-	return liveness.Line{Broken: since, Unanswered: silent}
-}
+func (e resident) Away() liveness.Line { return e.conn.Away() }

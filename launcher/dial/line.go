@@ -69,6 +69,18 @@ type login struct {
 	timer   *time.Timer
 }
 
+// newLogin returns the login whose program has these streams, and whose status wait waits for.
+func newLogin(in io.WriteCloser, out, complaints io.Reader, wait func() (int, error)) *login {
+	stderr := &tail{limit: 4 << 10}
+	var drain sync.WaitGroup
+	drain.Go(func() { io.Copy(stderr, complaints) })
+	return &login{In: in, Out: out, Stderr: stderr.String, Status: func() (int, error) {
+		code, err := wait()
+		drain.Wait()
+		return code, err
+	}}
+}
+
 // openLine begins a conversation with the first login. It fails if ctx ends before the login has succeeded. If ctx ends
 // later, the connection stays: the launcher closes the line, so that the daemon is notified.
 func openLine(

@@ -126,17 +126,10 @@ func (s *SSH) start(ctx context.Context, host string, args []string) (*login, st
 		conn.Close()
 		return nil, "", explainSSH(host, err)
 	}
-	stderr := &tail{limit: 4 << 10}
-	var drain sync.WaitGroup
-	drain.Go(func() { io.Copy(stderr, session.Stderr) })
-	d := &login{In: session.Stdin, Out: session.Stdout, Close: func() error { return conn.Finish(session) }, Stderr: stderr.String,
-		who: talk.Identity{HostKey: conn.HostKey()}, blind: conn.Blind(),
-		HungUp: func() bool { return conn.HungUp(stderr.String()) },
-		Status: func() (int, error) {
-			code, err := session.Wait()
-			drain.Wait()
-			return code, err
-		}}
+	d := newLogin(session.Stdin, session.Stdout, session.Stderr, session.Wait)
+	d.Close = func() error { return conn.Finish(session) }
+	d.HungUp = func() bool { return conn.HungUp(d.Stderr()) }
+	d.who, d.blind = talk.Identity{HostKey: conn.HostKey()}, conn.Blind()
 	ip := ""
 	if a, ok := conn.RemoteAddr().(*net.TCPAddr); ok {
 		ip = a.IP.String()

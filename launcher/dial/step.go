@@ -124,15 +124,8 @@ func (s *Steps) start(ctx context.Context, host string, args []string) (*login, 
 	if err != nil {
 		return nil, "", err
 	}
-	stderr := &tail{limit: 4 << 10}
-	var drain sync.WaitGroup
-	drain.Go(func() { io.Copy(stderr, session.Stderr) })
-	d := &login{In: session.Stdin, Out: session.Stdout, Close: session.Close, Stderr: stderr.String, who: talk.Identity{Own: true}, blind: true,
-		Status: func() (int, error) {
-			code, err := session.Wait()
-			drain.Wait()
-			return code, err
-		}}
+	d := newLogin(session.Stdin, session.Stdout, session.Stderr, session.Wait)
+	d.Close, d.who, d.blind = session.Close, talk.Identity{Own: true}, true
 	ip := ""
 	if a, ok := session.RemoteAddr().(*net.TCPAddr); ok && !a.IP.IsLoopback() {
 		ip = a.IP.String()

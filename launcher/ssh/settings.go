@@ -175,9 +175,7 @@ func (c *Client) way(s *settings) (jumps []string, command string, err error) {
 // paths splits a list of known_hosts files, which OpenSSH prints without quotes.
 func (c *Client) paths(s *settings, keyword, otherwise string) (paths []string) {
 	for _, word := range strings.Fields(cmp.Or(strings.Join(s.values[keyword], " "), otherwise)) {
-		switch {
-		case strings.EqualFold(word, "none"):
-		default:
+		if !strings.EqualFold(word, "none") {
 			paths = append(paths, c.cfg.expandHome(word)) // OpenSSH has replaced tokens
 		}
 	}

@@ -116,20 +116,19 @@ func (r *Relay) whole(n uint64) bool {
 
 // Flush calls ResumableStream.Flush for the present launcher, and again if another one takes over meanwhile.
 func (r *Relay) Flush(timeout time.Duration) bool {
-	for {
-		s := r.current()
-		known := s.Flush(timeout)
-		if r.current() == s {
-			return known
-		}
-	}
+	return r.last(func(s *ResumableStream) bool { return s.Flush(timeout) })
 }
 
 // Close calls ResumableStream.Close for the present launcher, and again if another one takes over meanwhile.
 func (r *Relay) Close(timeout time.Duration) bool {
+	return r.last(func(s *ResumableStream) bool { return s.Close(timeout) })
+}
+
+// last returns what do returns for the last launcher.
+func (r *Relay) last(do func(*ResumableStream) bool) bool {
 	for {
 		s := r.current()
-		known := s.Close(timeout)
+		known := do(s)
 		if r.current() == s {
 			return known
 		}

@@ -2,12 +2,14 @@ package standing
 
 import (
 	"crypto/tls"
+	"errors"
 	"io"
 	"net"
 	"testing"
 	"time"
 
 	"gorun/contrib/must"
+	"gorun/rendezvous/liveness"
 	"gorun/rendezvous/wire"
 )
 
@@ -74,19 +76,20 @@ func TestNoAnswer(t *testing.T) {
 
 	s := &DaemonStream{}
 	first := time.Now()
+	silence := &net.OpError{Op: "dial", Err: errors.New("no route")}
 	expect := func(what string, away, silent time.Time) {
 		t.Helper()
-		if since, since2 := s.Away(); since != away || since2 != silent {
-			t.Errorf("%s: away since %v, silent since %v, want %v and %v", what, since, since2, away, silent)
+		if want := (liveness.Line{Broken: away, Unanswered: silent}); s.Away() != want {
+			t.Errorf("%s: %+v, want %+v", what, s.Away(), want)
 		}
 	}
-	s.disconnected(first)
-	s.tried(first.Add(time.Second), false)
+	s.lost(first)
+	s.tried(first.Add(time.Second), silence)
 	expect("a host that does not answer", first, first)
-	s.tried(first.Add(2*time.Second), true)
+	s.tried(first.Add(2*time.Second), ErrHungUp)
 	expect("a host that has no daemon", first, time.Time{})
-	s.tried(first.Add(3*time.Second), false)
+	s.tried(first.Add(3*time.Second), silence)
 	expect("a host that answers no more", first, first.Add(3*time.Second))
-	s.connected()
+	s.tried(first.Add(4*time.Second), nil)
 	expect("a host that is back", time.Time{}, time.Time{})
 }

@@ -44,9 +44,8 @@ type DaemonStream struct {
 	wg      sync.WaitGroup
 	close   func()
 
-	mu     sync.Mutex
-	away   time.Time // see Away
-	silent time.Time
+	mu   sync.Mutex
+	away liveness.Line
 }
 
 // RemoteAddr returns the host's address.
@@ -153,7 +152,7 @@ func (s *DaemonStream) run(ctx context.Context, conn net.Conn) {
 			if s.Over() {
 				return
 			}
-			s.disconnected(time.Now())
+			s.lost(time.Now())
 			var err error
 			if next, err = s.again(ctx, &wire.Resume{Session: s.session, Term: s.term}, 0); err != nil {
 				s.Fail(err)
@@ -200,38 +199,33 @@ func (s *DaemonStream) carry(ctx context.Context, conn net.Conn) (next net.Conn,
 	return present.Follow(ctx, s.ResumableStream)
 }
 
-// Away returns since when the stream has no connection, and since when the host has not answered; zero if it has one,
-// and if it does. A host that answers may still lack a daemon while that is being replaced.
-func (s *DaemonStream) Away() (since, silent time.Time) {
+// Away returns the state of the connection, zero while it stands. A host that answers may still lack a daemon while that is being
+// replaced.
+func (s *DaemonStream) Away() liveness.Line {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.away, s.silent
+	return s.away
 }
 
-// disconnected records that the connection is lost, and that the host may not answer.
-func (s *DaemonStream) disconnected(now time.Time) {
+// lost records that the connection is lost, and that the host may not answer.
+func (s *DaemonStream) lost(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.away, s.silent = now, now
+	s.away = liveness.Line{Broken: now, Unanswered: now}
 }
 
-// tried records whether the host answered an attempt that started at began.
-func (s *DaemonStream) tried(began time.Time, answered bool) {
+// tried records how an attempt to connect that began at a time has ended.
+func (s *DaemonStream) tried(began time.Time, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case answered:
-		s.silent = time.Time{}
-	case s.silent.IsZero():
-		s.silent = began
+	case err == nil:
+		s.away = liveness.Line{}
+	case !noAnswer(err):
+		s.away.Unanswered = time.Time{}
+	case s.away.Unanswered.IsZero():
+		s.away.Unanswered = began
 	}
-}
-
-// connected records that the stream has a connection again.
-func (s *DaemonStream) connected() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.away, s.silent = time.Time{}, time.Time{}
 }
 
 // again reconnects to a running daemon. It gives up when the host has no such job. A host without a daemon gets at
@@ -243,18 +237,17 @@ func (s *DaemonStream) again(ctx context.Context, ask *wire.Resume, silence time
 	for {
 		began := time.Now()
 		conn, err := client.enter(ctx, s.where().Addr, ask)
-		s.tried(began, !noAnswer(err))
+		s.tried(began, err)
 		var refused *RefusedError
 		switch {
 		case err == nil:
-			s.connected()
 			return conn, nil
 		case errors.As(err, &refused):
 			return nil, err
 		case silence == 0:
 		case noAnswer(err):
 			answered = time.Time{}
-			if _, since := s.Away(); time.Since(since) >= silence {
+			if time.Since(s.Away().Unanswered) >= silence {
 				return nil, notAgain(err)
 			}
 		case answered.IsZero():
