@@ -52,6 +52,10 @@ func TestShipDetached(t *testing.T) {
 	if out := j.logs(); strings.Count(out, "has secret True") != 3 {
 		t.Errorf("not all of 3 ranks have all\n%s", out)
 	}
+	s.Await("host3 as an elector, without whom host1 is a minority", func() bool {
+		_, err := s.Host(3).Exec(t.Context(), "sh", "-c", "ls /root/.cache/gorun/state/gorun/failover/host3/*.json")
+		return err == nil
+	})
 	j.PowerOff(1)
 	j.awaitLogs(`goes on by the launcher on host`)
 	j.awaitLogs(`is rank 1 of 2 from step [1-9]`)
