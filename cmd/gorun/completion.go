@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -16,7 +14,7 @@ import (
 )
 
 // shells have a script each that asks gorun what the word before the cursor may become. Where gorun says nothing, it is the name of a
-// file.
+// file, as of a program.
 var shells = map[string]string{
 	"bash": `# bash completion for gorun: source <(gorun completion bash)
 _gorun() {
@@ -99,9 +97,7 @@ func complete(app *cli.App, line []string) (list []string) {
 		for _, c := range visibleCommands(app) {
 			list = append(list, c.Name+"\t"+c.Usage)
 		}
-		list = append(list, programsLike(last)...)
-	case command == nil:
-		list = programsLike(last)
+	case command == nil: // a program
 	case slices.Contains(ofJobs, command.Name):
 		list = knownJobs()
 	case len(before) == 0:
@@ -122,18 +118,6 @@ func flagWords(flags []cli.Flag, two bool) (list []string) {
 				name = name[len(name)-len(strings.TrimLeft(name, "-"))-1:]
 			}
 			list = append(list, name+"\t"+f.usage)
-		}
-	}
-	return list
-}
-
-// programsLike returns the programs in PATH and the files whose names begin with a text.
-func programsLike(begun string) (list []string) {
-	list, _ = filepath.Glob(begun + "*")
-	for _, dir := range filepath.SplitList(os.Getenv("PATH")) {
-		entries, _ := os.ReadDir(dir)
-		for _, e := range entries {
-			list = append(list, e.Name())
 		}
 	}
 	return list

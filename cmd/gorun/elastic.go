@@ -180,27 +180,19 @@ func askScheduler(o *jobFlags) (*discover.Script, error) {
 	return &discover.Script{Command: nodesCommand(), Parse: way.nodes, Every: discoverEvery, Limit: discoverLimit, Env: os.Environ()}, nil
 }
 
-// spec returns the elastic part of the launcher's Spec, and what must run beside the launcher until the job ends: nil
-// if the hosts are known.
-func (p *elasticPlan) spec(o *jobFlags, note func(format string, args ...any)) (*launcher.ElasticSpec, func(context.Context) error, error) {
+// room returns where an elastic job runs.
+func (p *elasticPlan) room(o *jobFlags, note func(format string, args ...any)) (room, error) {
 	to := make(chan []elastic.DiscoveredHost, 1)
-	spec := &launcher.ElasticSpec{Hosts: to, Policy: p.Policy}
+	where := room{varying: &launcher.ElasticSpec{Hosts: to, Policy: p.Policy}}
 	if p.Script == nil {
 		list, _, err := hostList(o, p.wanted())
-		if err != nil {
-			return nil, nil, err
-		}
 		to <- p.slotsOf(list, o.slotsPerHost, p.wanted())
-		return spec, nil, nil
+		return where, err
 	}
-	return spec, func(ctx context.Context) error {
-		return p.Script.Watch(ctx, func(list []hosts.ListedHost) {
-			select {
-			case to <- p.slotsOf(list, p.Script.Slots, 0):
-			case <-ctx.Done():
-			}
-		}, note)
-	}, nil
+	where.watch = func(ctx context.Context) error {
+		return p.Script.Watch(ctx, func(list []hosts.ListedHost) { give(ctx, to, p.slotsOf(list, p.Script.Slots, 0)) }, note)
+	}
+	return where, nil
 }
 
 // first is the world with which the job would begin if all hosts answered.

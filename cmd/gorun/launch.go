@@ -25,7 +25,6 @@ import (
 	"gorun/launcher/plan"
 	"gorun/launcher/ship"
 	"gorun/launcher/web"
-	"gorun/rendezvous/standing"
 	"gorun/topology"
 	"gorun/worker/shipped"
 )
@@ -211,21 +210,18 @@ func (p jobPlan) idle() (idle []string) {
 	return idle
 }
 
-// place finds out where a job runs. For an elastic job, watch follows its changing hosts, and note prints what goes
-// wrong with a discovery script.
-func (p jobPlan) place(ctx context.Context, programs []program, note func(format string, args ...any)) (where room, varying *launcher.ElasticSpec, watch func(context.Context) error, err error) {
+// place finds out where a job runs. note prints what goes wrong with a discovery script.
+func (p jobPlan) place(ctx context.Context, programs []program, note func(format string, args ...any)) (room, error) {
 	switch {
 	case p.changing == nil:
 		// Last, since it may wait until other jobs have ended.
-		where, err = placeJob(ctx, p.jobFlags, cmp.Or(ranksOf(programs), p.np), programs)
+		return placeJob(ctx, p.jobFlags, cmp.Or(ranksOf(programs), p.np), programs)
 	case len(programs) > 1:
-		err = &usageError{errors.New("an elastic job has one program"), "leave out --min-np and --host-discovery-script, or start a job for each program"}
+		return room{}, &usageError{errors.New("an elastic job has one program"), "leave out --min-np and --host-discovery-script, or start a job for each program"}
 	case p.cluster != "":
-		where, varying, watch, err = p.changing.onCluster(ctx, p.jobFlags, programs)
-	default:
-		varying, watch, err = p.changing.spec(p.jobFlags, note)
+		return p.changing.onCluster(ctx, p.jobFlags, programs)
 	}
-	return where, varying, watch, err
+	return p.changing.room(p.jobFlags, note)
 }
 
 // runJob starts programs on the hosts that the flags name, and returns when all of it has ended.
@@ -246,12 +242,12 @@ func runJob(ctx context.Context, o *jobFlags, hurry <-chan struct{}, programs []
 	}
 	notes = append(notes, more...)
 	var mux *output.Mux
-	where, varying, watch, err := p.place(ctx, programs, func(format string, args ...any) { mux.Note(format, args...) })
+	where, err := p.place(ctx, programs, func(format string, args ...any) { mux.Note(format, args...) })
 	if err != nil {
 		return err
 	}
 	defer where.release()
-	placement := where.placement
+	placement, varying := where.placement, where.varying
 	if o.dryRun && varying != nil {
 		if placement, err = p.changing.first(ctx, varying); err != nil {
 			return err
@@ -318,7 +314,7 @@ func runJob(ctx context.Context, o *jobFlags, hurry <-chan struct{}, programs []
 		return err
 	}
 	spec.Topology = p.ring.text
-	return p.see(ctx, hurry, &spec, where.lease, mux, watch)
+	return p.see(ctx, hurry, &spec, where, mux)
 }
 
 // printNotes prints the notes before a job starts.
@@ -329,7 +325,7 @@ func (p jobPlan) printNotes(mux *output.Mux, notes, names []string) {
 }
 
 // see runs a job that is ready to start, beside what watches and serves it, and shows how it goes.
-func (p jobPlan) see(ctx context.Context, hurry <-chan struct{}, spec *launcher.Spec, lease *standing.Lease, mux *output.Mux, watch func(context.Context) error) error {
+func (p jobPlan) see(ctx context.Context, hurry <-chan struct{}, spec *launcher.Spec, where room, mux *output.Mux) error {
 	// In the background of a terminal, reading is an error (and rank 0 sees the end of its input) instead
 	// of a reason to stop the launcher.
 	signal.Ignore(syscall.SIGTTIN)
@@ -371,10 +367,10 @@ func (p jobPlan) see(ctx context.Context, hurry <-chan struct{}, spec *launcher.
 	detachedOf(ctx).Watch(spec)
 	recorded := sync.OnceFunc(recordTo(spec, p.outputDir, p.listed))
 	defer recorded()
-	if lease != nil {
+	if where.lease != nil {
 		client, _, err := clusterOf(ctx, &p.clusterFlags)
 		if err == nil {
-			err = detachedOf(ctx).Replicate(ctx, client, spec, lease)
+			err = detachedOf(ctx).Replicate(ctx, client, spec, where.lease)
 		}
 		if err != nil {
 			return err
@@ -383,7 +379,7 @@ func (p jobPlan) see(ctx context.Context, hurry <-chan struct{}, spec *launcher.
 	moves, unwatch := watchMoves(ctx, p.jobFlags, mux.Note)
 	spec.Moves = moves
 	quiet := noteSlowStop(ctx, spec.Grace, mux.Note)
-	err := runRestarting(ctx, *spec, p.maxRestarts, watch, mux.Note)
+	err := runRestarting(ctx, *spec, p.maxRestarts, where.watch, mux.Note)
 	recorded() // its note comes before the end of the output
 	if lesser, ok := errors.AsType[*failure.MinorityError](err); ok {
 		err = errors.Join(err, detachedOf(ctx).Abandoned(lesser))

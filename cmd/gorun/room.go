@@ -28,6 +28,9 @@ type room struct {
 	from      string
 	lease     *standing.Lease // nil without a cluster, and in a dry run
 	shares    []wire.Share    // the cluster's slots, on which no ranks are placed yet
+
+	varying *launcher.ElasticSpec           // the hosts of an elastic job, nil for others
+	watch   func(ctx context.Context) error // follows them until the job ends, nil if they are known
 }
 
 // placeJob finds room for np ranks, or for one in every slot if np is 0. In a cluster it waits until there is room.
@@ -133,16 +136,13 @@ func reserve(ctx context.Context, o *jobFlags, request wire.Reserve) (*standing.
 	return lease, addr, nil
 }
 
-// onCluster is like spec, for a job whose hosts the cluster assigns and takes back.
-func (p *elasticPlan) onCluster(ctx context.Context, o *jobFlags, programs []program) (room, *launcher.ElasticSpec, func(context.Context) error, error) {
-	fail := func(err error) (room, *launcher.ElasticSpec, func(context.Context) error, error) {
-		return room{}, nil, nil, err
-	}
+// onCluster is like room, for a job whose hosts the cluster assigns and takes back.
+func (p *elasticPlan) onCluster(ctx context.Context, o *jobFlags, programs []program) (room, error) {
 	request := wire.Reserve{Ranks: p.NP, PerHost: p.by.PerHost, Elastic: true, Most: p.most(), Program: programName(programs)}
 	if o.namesHosts() {
 		list, _, err := hostList(o, p.wanted())
 		if err != nil {
-			return fail(err)
+			return room{}, err
 		}
 		for _, h := range p.slotsOf(list, o.slotsPerHost, p.wanted()) {
 			request.Shares = append(request.Shares, wire.Share{Host: h.Name, Slots: h.Slots})
@@ -150,25 +150,30 @@ func (p *elasticPlan) onCluster(ctx context.Context, o *jobFlags, programs []pro
 	}
 	got, err := slotsInCluster(ctx, o, request)
 	if err != nil {
-		return fail(err)
+		return room{}, err
 	}
 	to := make(chan []elastic.DiscoveredHost, 1)
 	to <- hostsOf(got.shares)
-	watch := func(ctx context.Context) error {
-		for {
+	got.varying = &launcher.ElasticSpec{Hosts: to, Policy: p.Policy}
+	got.watch = func(ctx context.Context) error {
+		for ctx.Err() == nil {
 			select {
 			case shares := <-got.lease.Changes():
-				select {
-				case to <- hostsOf(shares):
-				case <-ctx.Done():
-					return nil
-				}
+				give(ctx, to, hostsOf(shares))
 			case <-ctx.Done():
-				return nil
 			}
 		}
+		return nil
 	}
-	return got, &launcher.ElasticSpec{Hosts: to, Policy: p.Policy}, watch, nil
+	return got, nil
+}
+
+// give gives a job its hosts, unless it ends.
+func give(ctx context.Context, to chan<- []elastic.DiscoveredHost, hosts []elastic.DiscoveredHost) {
+	select {
+	case to <- hosts:
+	case <-ctx.Done():
+	}
 }
 
 // most is how many slots the job can use, 0 for any number.

@@ -13,7 +13,6 @@ import platform
 import ssl
 import sys
 import tempfile
-import time
 import urllib.request
 import zipfile
 from pathlib import Path
@@ -73,17 +72,15 @@ def _download(sha256: str, to: IO[bytes]) -> None:
     page = urllib.request.Request(f"{_index()}/ziglang/", headers={"Accept": "application/vnd.pypi.simple.v1+json"})
     with urllib.request.urlopen(page, timeout=SECONDS, context=context) as answer:
         url = next(urljoin(answer.url, f["url"]) for f in json.load(answer)["files"] if f["hashes"].get("sha256") == sha256)
-    seen, told, hasher = 0, time.monotonic(), hashlib.sha256()
+    hasher = hashlib.sha256()
     with urllib.request.urlopen(url, timeout=SECONDS, context=context) as answer:
         size = int(answer.headers["Content-Length"])
-        print(f"zig {VERSION}, a C compiler: {size >> 20} MiB from {_index()}", flush=True)
-        while piece := answer.read(1 << 20):
+        print(f"zig {VERSION}, a C compiler: {size >> 20} MiB from {_index()}", end="", flush=True)
+        while piece := answer.read(8 << 20):
             to.write(piece)
             hasher.update(piece)
-            seen += len(piece)
-            if time.monotonic() - told > 5:
-                told = time.monotonic()
-                print(f"zig {VERSION}: {100 * seen // size} %", flush=True)
+            print(".", end="", flush=True)
+    print()
     if hasher.hexdigest() != sha256:
         raise ValueError(f"{url} is not the file of {VERSION}")
 

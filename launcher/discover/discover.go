@@ -1,11 +1,10 @@
 // Package discover watches what users supply to describe a changing cluster: a script that lists the hosts, in the
-// format of Horovod's --host-discovery-script, a command that announces moves of virtual machines, and the topology
-// file.
+// format of Horovod's --host-discovery-script, and a command that announces moves of virtual machines.
 //
 // Script.Watch runs the list script at intervals and delivers every list that differs from the previous one.
-// Moves.Watch keeps one command running and delivers its announcements. Facts.Watch delivers the content of the file
-// when it has changed. All run in the caller's goroutine and have no other; when they return, the processes of the
-// script have ended. The package contacts no host and decides nothing about hosts.
+// Moves.Watch keeps one command running and delivers its announcements. Both run in the caller's goroutine and have no
+// other; when they return, the processes of the script have ended. The package contacts no host and decides nothing
+// about hosts.
 package discover
 
 import (

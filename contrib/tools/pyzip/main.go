@@ -119,16 +119,12 @@ func (p packages) write(w io.Writer, executable string) error {
 			return fmt.Errorf("no Python files in %s", filepath.Join(p.dir, name))
 		}
 	}
-	compressed := stored(filepath.Base(p.program)) // Python does not read it
-	compressed.Method = zip.Deflate
-	if err := errors.Join(addFile(archive, p.library, stored(p.names[0]+"/libgorun.so")), addFile(archive, p.program, compressed)); err != nil {
-		return err
-	}
-	return archive.Close()
+	// What Python does not read is compressed.
+	return errors.Join(putBuilt(archive, p.names[0]+"/libgorun.so", p.library, zip.Store), putBuilt(archive, filepath.Base(p.program), p.program, zip.Deflate), archive.Close())
 }
 
-// addFile adds a file under a name, if it was built.
-func addFile(archive *zip.Writer, file string, header *zip.FileHeader) error {
+// putBuilt puts a file into the archive under a name, if it was built.
+func putBuilt(archive *zip.Writer, name, file string, method uint16) error {
 	text, err := os.ReadFile(file)
 	if file == "" || errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -136,19 +132,18 @@ func addFile(archive *zip.Writer, file string, header *zip.FileHeader) error {
 	if err != nil {
 		return err
 	}
-	w, err := archive.CreateHeader(header)
-	if err != nil {
-		return err
-	}
-	_, err = w.Write(text)
-	return err
+	return put(archive, name, text, method)
 }
 
-// stored is a file of the archive. Files are stored as they are: they are small, and a Python without zlib can read them.
-func stored(name string) *zip.FileHeader {
-	header := &zip.FileHeader{Name: name, Method: zip.Store, Modified: time.Date(1980, 1, 1, 0, 0, 0, 0, time.UTC)}
+// put puts a file into the archive. Those for Python are stored as they are: they are small, and a Python without zlib can read them.
+func put(archive *zip.Writer, name string, text []byte, method uint16) error {
+	header := &zip.FileHeader{Name: name, Method: method, Modified: time.Date(1980, 1, 1, 0, 0, 0, 0, time.UTC)}
 	header.SetMode(0o644)
-	return header
+	w, err := archive.CreateHeader(header)
+	if err == nil {
+		_, err = w.Write(text)
+	}
+	return err
 }
 
 // add adds the modules of a directory in the order of their names, and counts them.
@@ -173,13 +168,8 @@ func (p packages) add(archive *zip.Writer, name string) (n int, err error) {
 		if e.Name() == "_version.py" {
 			text = fmt.Appendf(nil, "__version__ = \"%s\"\n", p.version)
 		}
-		w, err := archive.CreateHeader(stored(filepath.ToSlash(inside)))
-		if err != nil {
-			return err
-		}
 		n++
-		_, err = w.Write(text)
-		return err
+		return put(archive, filepath.ToSlash(inside), text, zip.Store)
 	})
 	return n, err
 }
