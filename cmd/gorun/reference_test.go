@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -85,7 +86,7 @@ func commandsPage() string {
 		}
 	}
 	for _, c := range visibleCommands(app) {
-		fmt.Fprintf(&b, "\n## gorun %s\n\n%s.\n\n    %s\n\n", c.Name, upper(strings.TrimSuffix(c.Usage, ".")), cmpOr(c.UsageText, "gorun "+c.Name))
+		fmt.Fprintf(&b, "\n## gorun %s\n\n%s.\n\n    %s\n\n", c.Name, upper(strings.TrimSuffix(c.Usage, ".")), cmp.Or(c.UsageText, "gorun "+c.Name))
 		b.WriteString(markdownParagraphs(c.Description))
 		own, shared := ownFlags(visibleFlags(c))
 		if len(own) > 0 {
@@ -101,13 +102,6 @@ func commandsPage() string {
 		fmt.Fprintf(&b, "\nIt shares these flags with launches: %s.\n", strings.Join(names, ", "))
 	}
 	return b.String() + written
-}
-
-func cmpOr(a, b string) string {
-	if a != "" {
-		return a
-	}
-	return b
 }
 
 func upper(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
@@ -178,7 +172,7 @@ func environmentPage() string {
 		"**place**, what you set for a program (`-x NAME=value`) wins over gorun. With **fixed** gorun wins, and with **default** you do.\n\n" +
 		"| variable | defined by | rule | set for |\n|---|---|---|---|\n")
 	for _, v := range rankenv.Table() {
-		when := cmpOr(v.When, "every rank")
+		when := cmp.Or(v.When, "every rank")
 		if v.Note != "" {
 			when += "; " + v.Note
 		}
