@@ -47,7 +47,6 @@ type Config struct {
 	// one. Lines there are untagged unless TagDiverted is true. Divert is called once for each stream.
 	Divert      func(rank int, name wire.OutputStream) string
 	TagDiverted bool
-	Tail        int // lines kept of each rank's standard error; 0 for DefaultTail
 }
 
 // Mux merges the output of many ranks. Several goroutines may use it, but only one at a time for each rank and stream.
@@ -88,7 +87,7 @@ type stream struct {
 	to     io.Writer
 	tag    string
 	lines  *Splitter
-	tail   *Tail
+	tail   *tail // of standard error
 	file   *os.File
 	batch  []byte // tagged lines of one piece
 	held   []byte // the latest version of a progress line, not shown yet
@@ -108,9 +107,6 @@ func New(cfg Config) (*Mux, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	if cfg.Tail == 0 {
-		cfg.Tail = DefaultTail
-	}
 	m := &Mux{cfg: cfg, streams: map[key]*stream{}, diverted: map[string]diversion{}}
 	if cfg.Tag == nil && !cfg.Timestamp && !cfg.JSON {
 		m.plain = share(cfg.Stdout, cfg.Stderr, cfg.Merge, m.put)
@@ -129,7 +125,7 @@ func (m *Mux) add(rank int) error {
 	for _, name := range []wire.OutputStream{wire.Stdout, wire.Stderr} {
 		s := &stream{rank: rank, name: name, to: m.cfg.Stdout, lines: NewSplitter(MaxLine)}
 		if name == wire.Stderr {
-			s.tail = NewTail(m.cfg.Tail)
+			s.tail = &tail{}
 			if !m.cfg.Merge && !m.cfg.JSON {
 				s.to = m.cfg.Stderr
 			}
@@ -296,7 +292,7 @@ func (m *Mux) Tail(rank int) []string {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.tail.Lines()
+	return slices.Clone(s.tail.lines)
 }
 
 // Note prints a line from gorun itself to standard error, between the ranks' lines. It keeps the line's indentation.
@@ -395,7 +391,7 @@ func (m *Mux) closeFiles() error {
 // line handles one line of s.
 func (m *Mux) line(s *stream, line []byte, end End) {
 	if s.tail != nil {
-		s.tail.Add(line, end)
+		s.tail.add(line, end)
 	}
 	if s.hidden || s.plain != nil {
 		return

@@ -1,24 +1,20 @@
 package output
 
-// Bounds of a Tail.
+// Bounds of a tail, in lines and in bytes of one.
 const (
-	DefaultTail = 20
-	tailLine    = 4 << 10
+	tailLines = 20
+	tailLine  = 4 << 10
 )
 
-// Tail keeps the last lines of a stream for an error report. A line that replaces its predecessor, such as a progress
+// tail keeps the last lines of a stream for an error report. A line that replaces its predecessor, such as a progress
 // bar, does so here too.
-type Tail struct {
-	max     int
+type tail struct {
 	lines   []string
 	replace bool
 }
 
-// NewTail returns a Tail of at most n lines.
-func NewTail(n int) *Tail { return &Tail{max: max(n, 1)} }
-
-// Add takes a line as a Splitter emits it. Very long lines are cut.
-func (t *Tail) Add(line []byte, end End) {
+// add takes a line as a Splitter emits it. Very long lines are cut.
+func (t *tail) add(line []byte, end End) {
 	if end == CR && len(line) == 0 {
 		return // before the first version of a progress bar
 	}
@@ -29,14 +25,11 @@ func (t *Tail) Add(line []byte, end End) {
 	switch {
 	case t.replace && len(t.lines) > 0:
 		t.lines[len(t.lines)-1] = text
-	case len(t.lines) == t.max:
+	case len(t.lines) == tailLines:
 		copy(t.lines, t.lines[1:])
-		t.lines[t.max-1] = text
+		t.lines[tailLines-1] = text
 	default:
 		t.lines = append(t.lines, text)
 	}
 	t.replace = end == CR
 }
-
-// Lines returns the lines, oldest first.
-func (t *Tail) Lines() []string { return append([]string(nil), t.lines...) }
