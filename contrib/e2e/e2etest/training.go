@@ -114,13 +114,7 @@ func (c *Cluster) Trainer() []string {
 	return []string{Python, "testdata/elastic/train.py"}
 }
 
-// Train starts testdata/elastic/train.py.
-func (c *Cluster) Train(batches int, args ...string) *Training {
-	c.T.Helper()
-	return c.TrainWith(batches, nil, args...)
-}
-
-// TrainWith is Train with flags of the script.
+// TrainWith starts testdata/elastic/train.py, with flags of its own.
 func (c *Cluster) TrainWith(batches int, flags []string, args ...string) *Training {
 	c.T.Helper()
 	args = append(append(args, c.Trainer()...), "--pause", "0.03", "--batches", strconv.Itoa(batches))
@@ -129,7 +123,7 @@ func (c *Cluster) TrainWith(batches int, flags []string, args ...string) *Traini
 	return j
 }
 
-// TrainOn is Train until Enough is called.
+// TrainOn is TrainWith until Enough is called.
 func (c *Cluster) TrainOn(args ...string) *Training {
 	c.T.Helper()
 	until := filepath.Join(c.Shared("training"), "enough")

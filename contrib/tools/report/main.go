@@ -190,8 +190,6 @@ func (r *report) summary() {
 var known string
 
 const (
-	// maxAgain is how many tests of a report may run again. More failures have another cause than a busy machine.
-	maxAgain = 8
 	// maxUnknown is how many of a make may do so that are not listed, and unknown is what the file says of them.
 	maxUnknown = 2
 	unknown    = " WITHOUT A KNOWN CAUSE: mend it, or list it in contrib/tools/report/again.txt with its cause"
@@ -199,7 +197,7 @@ const (
 
 // repeatable returns a line for each failed test, if all of them may run again. The file lists the tests that already did.
 func (r *report) repeatable(file string) (lines []string, err error) {
-	if r.broken || len(r.names) > maxAgain {
+	if r.broken {
 		return nil, nil
 	}
 	text, err := os.ReadFile(file)
