@@ -88,9 +88,10 @@ class Module:
                         there = PYTHON / node.module.replace(".", "/")
                         if not (there.is_dir() or there.with_suffix(".py").exists()):
                             continue
-                        found = Module(node.module).definition(
-                            name if alias.name == "*" else alias.name, (*seen, self.name)
-                        )
+                        module = Module(node.module)
+                        if alias.name == "*" and name not in module.exported():
+                            continue
+                        found = module.definition(name if alias.name == "*" else alias.name, (*seen, self.name))
                         if found is not None:
                             return found
         return None

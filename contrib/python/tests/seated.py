@@ -25,8 +25,4 @@ for command in sys.stdin:
         print(rank, basics.rank(), basics.size(), basics.local_rank(), there, flush=True)
     elif name == "leave":
         place.leave(int(argument), "the function failed" if int(argument) else "")
-        print("left", "MASTER_ADDR" in os.environ, flush=True)
-    elif name == "exit":
-        os._exit(int(argument))
-    elif name == "ended":
-        print("ended", place.ended.wait(30), flush=True)
+        print("left", flush=True)

@@ -1,7 +1,6 @@
 """Jobs whose ranks are processes that gorun did not start: gorun.seats, with this test as the engine."""
 
 import os
-import re
 import socket
 import subprocess
 import sys
@@ -74,7 +73,7 @@ class SeatsTest(unittest.TestCase):
         ranks, running = self.three()
         for process in ranks:
             say(process, "leave 0")
-        self.assertEqual({process.stdout.readline() for process in ranks}, {"left False\n"})
+        self.assertEqual({process.stdout.readline() for process in ranks}, {"left\n"})
         self.assertEqual(running.wait(60), 0)
 
     def test_a_rank_leaves_at_once(self):
@@ -90,28 +89,14 @@ class SeatsTest(unittest.TestCase):
         self.assertEqual(running.wait(60), 7)
         self.assertIn("rank 1 on one exited with status 7", running.failure())
         self.assertIn("the function failed", "\n".join(running._said))
-        say(ranks[2], "ended")
-        self.assertEqual(ranks[2].stdout.readline(), "ended True\n", "others learn that their seats ended")
 
     def test_a_process_is_killed(self):
         ranks, running = self.three()
         ranks[2].kill()
         ranks[2].wait()
-        self.ended_as(running, "killed by signal 9 (SIGKILL)", 137)
+        self.assertEqual(running.wait(60), 1)
+        self.assertIn("rank 2 on two exited with status 1", running.failure())
         self.assertIn(f"the process of this rank ended: pid {ranks[2].pid}", "\n".join(running._said))
-
-    def test_a_process_ends_with_a_status(self):
-        ranks, running = self.three()
-        say(ranks[2], "exit 3")
-        ranks[2].wait()
-        self.ended_as(running, "exited with status 3", 3)
-
-    def ended_as(self, running, how, status):
-        """Check that gorun says how the process of rank 2 has ended, if this kernel tells."""
-        if tuple(map(int, os.uname().release.split(".")[:2])) < (6, 15):
-            how, status = "exited with status 1", 1
-        self.assertEqual(running.wait(60), status)
-        self.assertRegex(running.failure(), rf"rank 2 on two (was )?{re.escape(how)}")
 
     def test_a_daemon_that_cannot_start(self):
         running = self.job(["-np", "1", "-H", "three"], lambda host, order, ended: ended("no such\nnode"))

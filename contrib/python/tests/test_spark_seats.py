@@ -1,4 +1,4 @@
-"""Where the tasks of Spark sit, how they reach the driver, and what becomes of their outcomes."""
+"""How the tasks of Spark reach the driver, and what becomes of the outcomes of ranks."""
 
 import io
 import json
@@ -13,52 +13,30 @@ import unittest
 from unittest import mock
 
 spark = types.ModuleType("pyspark")
-spark.BarrierTaskContext = spark.InheritableThread = spark.SparkContext = None
+spark.InheritableThread = spark.SparkContext = None
 spark.cloudpickle = pickle
 sys.modules.setdefault("pyspark", spark)  # where it is not installed
 
 from gorun import sealed  # noqa: E402
 from gorun.exceptions import HorovodInternalError  # noqa: E402
 from gorun.seats import rank  # noqa: E402
-from gorun.spark import channel, elastic, outcome, task, tasks  # noqa: E402
+from gorun.spark import channel, outcome, runner, tasks  # noqa: E402
 
 if sys.modules["pyspark"] is spark:
     del sys.modules["pyspark"]
 
 
 class SparkTest(unittest.TestCase):
-    def test_seats(self):
-        machines = ["a 1", "b 1", "a 1", "a 2", "b 1"]
-        seats = [task.seat(machines, partition) for partition in range(5)]
-        self.assertEqual([seat.host for seat in seats], ["a", "b", "a", "a-2", "b"])
-        self.assertEqual([seat.index for seat in seats], [0, 0, 1, 0, 1])
-        self.assertEqual([seat.leads for seat in seats], [True, True, False, True, False])
-        self.assertEqual({seat.hosts for seat in seats}, {"a:2,b:2,a-2:1"})
+    def test_hosts_of_a_job_of_fixed_size(self):
+        self.assertEqual(runner.placed({"a": 2, "b": 1, "c": 3}, 5), "a:2,b:1,c:2")
+        self.assertEqual(runner.placed({"a": 2, "b": 1}, 2), "a:2")
 
-    def test_ranks_of_partitions(self):
-        machines = ["a", "b", "a", "c", "b"]
-        self.assertEqual(task.ranks(machines), [0, 2, 1, 4, 3])
-
-    def test_results(self):
-        found = [outcome.Outcome(rank, "a", rank * 10) for rank in (2, 0, 1)]
-        self.assertEqual(outcome.results([pickle.loads(outcome.dump(o)) for o in found]), [0, 10, 20])
-
-    def test_the_cause(self):
-        found = [self.raised(0, HorovodInternalError("rank 1 left")), self.raised(1, KeyError("k"))]
-        with self.assertRaisesRegex(RuntimeError, "^run: rank 1 on host1: KeyError: 'k'\nTraceback"):
-            outcome.results(found)
-        with self.assertRaisesRegex(RuntimeError, "^run: rank 0 on host0: HorovodInternalError: rank 1 left"):
-            outcome.results(found[:1])
-
-    def test_a_job_that_did_not_start(self):
-        never = outcome.Outcome(-1, "a", error="no rank came")
-        with self.assertRaisesRegex(RuntimeError, "^run: no rank came$"):
-            outcome.results([never])
-        with self.assertRaisesRegex(RuntimeError, "^run: b: no gorun$"):
-            outcome.results([never, outcome.Outcome(-1, "b", error="no rank came", job="b: no gorun")])
-        late = outcome.Outcome(-1, "a", error="no rank came", job="b is not there after 60 s")
-        with self.assertRaisesRegex(RuntimeError, "^run: b: no gorun$"):
-            outcome.results([late, outcome.Outcome(-1, "b", error="no rank came", daemon="b: no gorun")])
+    def test_why_a_task_failed(self):
+        error = "An error occurred while calling.\n: Job aborted, most recent failure: Lost task 0.3"
+        self.assertEqual(runner.reason(Exception(error)), "Lost task 0.3")
+        error += "\nTraceback:\nModuleNotFoundError: No module named 'gorun'\n\n\tat org"
+        self.assertEqual(runner.reason(Exception(error)), "ModuleNotFoundError: No module named 'gorun'")
+        self.assertEqual(runner.reason(Exception()), "Spark gave no reason")
 
     def test_a_result_that_cannot_be_sent(self):
         lost = pickle.loads(outcome.dump(outcome.Outcome(3, "a", threading.Lock())))
@@ -66,15 +44,15 @@ class SparkTest(unittest.TestCase):
         self.assertRegex(lost.error, "pickle")
 
     def test_sizes_of_an_elastic_job(self):
-        self.assertEqual(elastic.sizes(4, None, None), (4, 4, 4))
-        self.assertEqual(elastic.sizes(4, 2, 8), (4, 2, 8))
+        self.assertEqual(runner.sizes(4, None, None), (4, 4, 4))
+        self.assertEqual(runner.sizes(4, 2, 8), (4, 2, 8))
         for wrong in (0, None, None), (4, 5, None), (4, 0, None), (4, None, 3):
             with self.assertRaisesRegex(ValueError, "^run_elastic: a job has 1 <= min_num_proc"):
-                elastic.sizes(*wrong)
+                runner.sizes(*wrong)
 
     def test_when_an_elastic_job_begins(self):
         states = [(slots, late) for slots in range(5) for late in (False, True)]
-        begun = [(slots, late) for slots, late in states if elastic.begins(slots, 4, 2, late)]
+        begun = [(slots, late) for slots, late in states if runner.begins(slots, 4, 2, late)]
         self.assertEqual(begun, [(2, True), (3, True), (4, False), (4, True)])
 
     def test_names_of_executors(self):
@@ -128,17 +106,17 @@ class SparkTest(unittest.TestCase):
                 self.assertEqual(len(lines.readline()), 2 * channel.SALT + 1)
                 self.assertEqual(lines.readline(), b"", "it is turned away")
         task = self.connected(there.port, "token")
-        task.send({"machine": "a", "executor": "1", "unable": ""})
+        task.send({"machine": "a", "host": "1", "unable": ""})
         self.assertTrue(there.wait(lambda slots: slots == {"a": 1}))
 
     def test_tasks(self):
         there, said = tasks.Tasks("token", "127.0.0.1"), []
         self.addCleanup(there.close)
         stranger = self.connected(there.port, "other")
-        stranger.send({"machine": "a", "executor": "0", "unable": ""})
+        stranger.send({"machine": "a", "host": "0", "unable": ""})
         self.assertIsNone(stranger.receive(), "a stranger is turned away")
         first = self.connected(there.port, "token")
-        first.send({"machine": "a", "executor": "1", "unable": ""})
+        first.send({"machine": "a", "host": "1", "unable": ""})
         there.wait(lambda slots: slots == {"a": 1})
         there.start("a", json.dumps({"key": 1}).encode(), said.append)
         self.assertEqual(first.receive(), {"order": {"key": 1}, "host": "a"})
@@ -149,7 +127,7 @@ class SparkTest(unittest.TestCase):
         there.wait(lambda slots: not slots)
         self.assertEqual(said, ["no memory"])
         unable = self.connected(there.port, "token")
-        unable.send({"machine": "b", "executor": "1", "unable": "no gorun"})
+        unable.send({"machine": "b", "host": "1", "unable": "no gorun"})
         self.assertIsNone(unable.receive())
         self.assertEqual((there.unable, there.slots()), ("b: no gorun", {}))
 
@@ -158,7 +136,7 @@ class SparkTest(unittest.TestCase):
         self.addCleanup(there.close)
         both = [self.connected(there.port, "token") for _ in range(2)]
         for one in both:
-            one.send({"machine": "a", "executor": "1", "unable": ""})
+            one.send({"machine": "a", "host": "1", "unable": ""})
         there.wait(lambda slots: slots == {"a": 2})
         there.start("a", b"{}", said.append)
         for one in both:
@@ -167,30 +145,29 @@ class SparkTest(unittest.TestCase):
         self.assertEqual(said, ["Spark lost the task that ran gorun there"])
         there.end(0.0)
         late = self.connected(there.port, "token")
-        late.send({"machine": "a", "executor": "2", "unable": ""})
+        late.send({"machine": "a", "host": "2", "unable": ""})
         self.assertEqual(late.receive(), {"end": True})
 
     def test_the_program_of_ranks(self):
-        found = elastic.Outcomes("key", io.StringIO())
-        for number, value in enumerate(("x" * 3 * rank.LINE, 0)):
+        found = outcome.Outcomes("run", "key", io.StringIO())
+        for number, value in enumerate(("x" * 3 * outcome.LINE, 0)):
             for line in self.ran(number, (divmod, (7, value), {}) if number else (str, (value,), {})):
                 found.take(line)
-        self.assertEqual(found.results(), ["x" * 3 * rank.LINE])
-        cause = found.cause()
-        self.assertEqual((cause.rank, cause.host, cause.error.split(":")[0]), (1, "h", "ZeroDivisionError"))
+        self.assertEqual(found.results(), ["x" * 3 * outcome.LINE])
+        said = "^run: rank 1 on h: ZeroDivisionError: .*; rank 1 exited\nTraceback"
+        self.assertRegex(str(found.failure("rank 1 exited")), said)
         found.take("more\n")
         self.assertEqual(found._output.getvalue(), "more\n")
         with self.assertRaisesRegex(RuntimeError, "no rank has a result"):
-            elastic.Outcomes("key", io.StringIO()).results()
+            outcome.Outcomes("run", "key", io.StringIO()).results()
 
     def taken(self, *found):
         """Return the outcomes of ranks as their output brings them."""
-        outcomes = elastic.Outcomes("key", io.StringIO())
+        into = outcome.Outcomes("run", "key", io.StringIO())
         for one in found:
-            process = f"h/{one.rank}/{one.size}"
-            data = channel.base64.b64encode(sealed.seal("key", process, pickle.dumps(one))).decode()
-            outcomes.take(f"{sealed.mark('key')} {process} 1 {data}\n")
-        return outcomes
+            for line in outcome.lines("key", f"h/{one.rank}/{one.size}", outcome.dump(one)):
+                into.take(line)
+        return into
 
     def test_results_of_the_last_world(self):
         before = [outcome.Outcome(3, "a", "old", size=4)]
@@ -199,6 +176,18 @@ class SparkTest(unittest.TestCase):
         with self.assertRaisesRegex(RuntimeError, "rank 0 of 2 has ended well, but without a result"):
             self.taken(last[0]).results()
         self.assertEqual(self.taken(outcome.Outcome(1, "a", "alone")).results(), ["alone"], "of no world")
+
+    def test_results_of_a_job_of_fixed_size(self):
+        all_of_them = [outcome.Outcome(number, "a", number, size=number) for number in (1, 0)]
+        self.assertEqual(self.taken(*all_of_them).results(2), [0, 1], "also if some left their world")
+        with self.assertRaisesRegex(RuntimeError, "^run: rank 2 of 3 has ended well, but without a result"):
+            self.taken(*all_of_them).results(3)
+
+    def test_the_cause(self):
+        of_another = outcome.failed(0, "host0", HorovodInternalError("rank 1 left"))
+        found = self.taken(outcome.failed(1, "host1", KeyError("k")), of_another)
+        self.assertRegex(str(found.failure("it ended")), "^run: rank 1 on host1: KeyError: 'k'; it ended\n")
+        self.assertEqual(str(self.taken(of_another).failure("rank 1 died")), "run: rank 1 died")
 
     def test_output_that_cannot_be_taken(self):
         found = self.taken(outcome.Outcome(0, "a", 7, size=1))
@@ -213,7 +202,7 @@ class SparkTest(unittest.TestCase):
         found = self.taken(outcome.Outcome(0, "a", 7, size=1))
         text = channel.base64.b64encode(pickle.dumps(outcome.Outcome(0, "a", 8, size=1))).decode()
         found.take(f"{sealed.mark('key')} h/0/1 1 {text}\n")
-        self.assertEqual([one.result for one in found.found], [7])
+        self.assertEqual([one.result for one in found._found], [7])
         with self.assertRaisesRegex(RuntimeError, "printed as the result of h/0/1"):
             found.results()
 
@@ -227,7 +216,7 @@ class SparkTest(unittest.TestCase):
         more[rank.KEPT] = f"/proc/{os.getpid()}/fd/{file}"
         code = (
             "import pickle, sys, types; it = types.ModuleType('pyspark'); it.cloudpickle = pickle; "
-            "it.BarrierTaskContext = it.InheritableThread = it.SparkContext = None; "
+            "it.InheritableThread = it.SparkContext = None; "
             "sys.modules['pyspark'] = it; from gorun.seats import rank; sys.exit(rank.main())"
         )
         paths = os.pathsep.join(sys.path)
@@ -237,13 +226,6 @@ class SparkTest(unittest.TestCase):
         )  # fmt: skip
         self.assertEqual(ended.returncode, number, ended.stderr)
         return ended.stdout.splitlines(keepends=True)
-
-    def raised(self, rank, error):
-        try:
-            raise error
-        except Exception as caught:
-            return outcome.failed(rank, f"host{rank}", caught)
-
 
 if __name__ == "__main__":
     unittest.main()

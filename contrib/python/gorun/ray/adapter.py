@@ -6,11 +6,10 @@ import dataclasses
 import math
 import sys
 import threading
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from queue import Empty
-from typing import Any, Callable
+from typing import Any, Callable, Optional
 
 import ray
 from ray.exceptions import RayActorError, RayError
@@ -21,6 +20,11 @@ from gorun.ray.worker import NodeDaemon
 
 LOOK_SECONDS = 0.5  # between two looks at what Ray has: nodes, and reports for callbacks
 OTHERS_SECONDS = 3.0  # for other ranks to end after one has failed, which may be the cause or a consequence
+
+
+Function = Callable[[Any], Any]  # of an executable
+Callbacks = Optional[Sequence[Callable[[Any], Any]]]  # of reports
+Executable = tuple[Optional[Callable[..., Any]], Optional[Sequence[Any]], Optional[Mapping[str, Any]]]
 
 
 @dataclasses.dataclass
@@ -38,58 +42,14 @@ class BaseParams:
             raise ValueError(f"gpus_per_worker must be >= 1: got {self.gpus_per_worker}")
         self.gpus_per_worker = self.gpus_per_worker or int(self.use_gpu)
 
-
-class Adapter(ABC):
-    """A job in Ray, of fixed size or elastic."""
-
-    @abstractmethod
-    def start(
-        self,
-        executable_cls: Callable[..., Any] | None = None,
-        executable_args: Sequence[Any] | None = None,
-        executable_kwargs: Mapping[str, Any] | None = None,
-        extra_env_vars: Mapping[str, Any] | None = None,
-    ) -> None:
-        """Start the workers."""
-
-    @abstractmethod
-    def execute(
-        self, fn: Callable[[Any], Any], callbacks: Sequence[Callable[[Any], Any]] | None = None
-    ) -> list[Any]:
-        """Call a function with each worker's executable; return the results by rank."""
-
-    def run(
-        self,
-        fn: Callable[..., Any],
-        args: Sequence[Any] | None = None,
-        kwargs: Mapping[str, Any] | None = None,
-        callbacks: Sequence[Callable[[Any], Any]] | None = None,
-    ) -> list[Any]:
-        """Call a function on each worker; return the results by rank."""
-        return self.execute(calling(fn, args, kwargs), callbacks)
-
-    @abstractmethod
-    def run_remote(
-        self,
-        fn: Callable[..., Any],
-        args: Sequence[Any] | None = None,
-        kwargs: Mapping[str, Any] | None = None,
-        callbacks: Sequence[Callable[[Any], Any]] | None = None,
-    ) -> list[Any]:
-        """Call a function on each worker; return the references to the results by rank."""
-
-    @abstractmethod
-    def execute_single(self, fn: Callable[[Any], Any]) -> Any:
-        """Call a function with the executable of rank 0; return its result."""
-
-    @abstractmethod
-    def shutdown(self) -> None:
-        """End the job and its actors."""
+    def each(self) -> dict[str, int]:
+        """Return what a worker needs, in Ray's words."""
+        return {"CPU": self.cpus_per_worker, **({"GPU": self.gpus_per_worker or 1} if self.use_gpu else {})}
 
 
 def calling(
     fn: Callable[..., Any], args: Sequence[Any] | None, kwargs: Mapping[str, Any] | None
-) -> Callable[[Any], Any]:
+) -> Function:
     """Return fn(*args, **kwargs) as a function of an executable."""
     positional, named = tuple(args or ()), dict(kwargs or {})
     return lambda _: fn(*positional, **named)
@@ -139,7 +99,7 @@ class Daemons:
 
 
 @contextmanager
-def reports(callbacks: Sequence[Callable[[Any], Any]]) -> Iterator[tuple[Queue | None, Callable[[], None]]]:
+def reports(callbacks: Callbacks) -> Iterator[tuple[Queue | None, Callable[[], None]]]:
     """Make a queue for ray_logger.log(), and a function that passes on what is in it.
 
     The queue is on this process's node, so that it is lost with no other one. A job goes on without it.

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Callable
 
 from gorun.ray import elastic_v2
+from gorun.ray.adapter import Callbacks, calling
 
 __all__ = ["ElasticRayExecutor", "ElasticSettings", "RayHostDiscovery", "TestDiscovery"]
 
@@ -107,26 +108,21 @@ class ElasticRayExecutor:
         env_vars: Mapping[str, Any] | None = None,
         override_discovery: bool = True,
     ) -> None:
-        if gpus_per_slot and not use_gpu:
-            raise ValueError("gpus_per_slot is set, but use_gpu is False: set use_gpu=True as well")
-        if use_gpu and gpus_per_slot is not None and gpus_per_slot < 1:
-            raise ValueError(f"gpus_per_slot must be >= 1: got {gpus_per_slot}")
         self.settings = settings
-        self._environ = dict(env_vars or {})
-        self._adapter = elastic_v2.ElasticAdapter(
-            settings, settings.min_num_proc, settings.max_num_proc, use_gpu, cpus_per_slot, gpus_per_slot,
-            override_discovery, settings.reset_limit, settings.cooldown_range, settings.elastic_timeout,
+        self._environ = {str(name): str(value) for name, value in (env_vars or {}).items()}
+        params = elastic_v2.ElasticParams(
+            cpus_per_slot, use_gpu, gpus_per_slot, settings.min_num_proc, settings.max_num_proc,
+            settings.reset_limit, settings.cooldown_range, settings.elastic_timeout, override_discovery,
         )  # fmt: skip
+        self._adapter = elastic_v2.ElasticAdapter(settings, params)
 
     def start(self) -> None:
         """Get ready. The workers start with run()."""
-        self._adapter.start(extra_env_vars=self._environ)
+        self._adapter.start((None, None, None), self._environ)
 
-    def run(
-        self, worker_fn: Callable[[], Any], callbacks: Sequence[Callable[[Any], Any]] | None = None
-    ) -> list[Any]:
+    def run(self, worker_fn: Callable[[], Any], callbacks: Callbacks = None) -> list[Any]:
         """Call a function on each worker; return by rank the results of those that end with the job.
 
         callbacks get what rank 0 passes to horovod.ray.ray_logger.log(), meanwhile.
         """
-        return self._adapter.run(worker_fn, callbacks=callbacks)
+        return self._adapter.execute(calling(worker_fn, None, None), callbacks)

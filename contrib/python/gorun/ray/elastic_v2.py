@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any, Callable, ClassVar
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
 import ray
 
@@ -15,8 +15,10 @@ from gorun.ray import nodes
 from gorun.ray.adapter import (
     LOOK_SECONDS,
     OTHERS_SECONDS,
-    Adapter,
     BaseParams,
+    Callbacks,
+    Executable,
+    Function,
     common_flags,
     reports,
 )
@@ -67,54 +69,28 @@ class ElasticParams(BaseParams):
         return ElasticAdapter
 
 
-class ElasticAdapter(Adapter):
+class ElasticAdapter:
     """An elastic job."""
 
-    def __init__(
-        self,
-        settings: Any,
-        min_workers: int,
-        max_workers: int | None = None,
-        use_gpu: bool = False,
-        cpus_per_worker: int = 1,
-        gpus_per_worker: int | None = None,
-        override_discovery: bool = True,
-        reset_limit: int | None = None,
-        cooldown_range: Sequence[int] | None = None,
-        elastic_timeout: int = 600,
-    ) -> None:
+    def __init__(self, settings: Any, params: ElasticParams) -> None:
         self._settings = settings
-        self._params = ElasticParams(
-            cpus_per_worker, use_gpu, gpus_per_worker, min_workers, max_workers, reset_limit, cooldown_range,
-            elastic_timeout, override_discovery,
-        )  # fmt: skip
-        if override_discovery or getattr(settings, "discovery", None) is None:
-            settings.discovery = RayHostDiscovery(use_gpu, cpus_per_worker, gpus_per_worker)
-        self._executable: tuple[Any, Any, Any] = (None, None, None)
+        self._params = params
+        if params.override_discovery or getattr(settings, "discovery", None) is None:
+            settings.discovery = RayHostDiscovery(
+                params.use_gpu, params.cpus_per_worker, params.gpus_per_worker
+            )
+        self._executable: Executable = (None, None, None)
         self._environ: dict[str, str] = {}
 
-    def start(
-        self,
-        executable_cls: Callable[..., Any] | None = None,
-        executable_args: Sequence[Any] | None = None,
-        executable_kwargs: Mapping[str, Any] | None = None,
-        extra_env_vars: Mapping[str, Any] | None = None,
-    ) -> None:
-        """Keep what workers need. They start with run()."""
-        self._executable = executable_cls, executable_args, executable_kwargs
-        self._environ = {str(name): str(value) for name, value in (extra_env_vars or {}).items()}
+    def start(self, executable: Executable, environ: dict[str, str]) -> None:
+        """Keep what workers need. They start with execute()."""
+        self._executable, self._environ = executable, environ
 
-    def run_remote(
-        self,
-        fn: Callable[..., Any],
-        args: Sequence[Any] | None = None,
-        kwargs: Mapping[str, Any] | None = None,
-        callbacks: Sequence[Callable[[Any], Any]] | None = None,
-    ) -> list[Any]:
+    def run_remote(self, fn: Function) -> list[Any]:
         """Raise an error: the workers of an elastic job come and go."""
         raise NotImplementedError("run_remote: elastic jobs have no workers to refer to: use run")
 
-    def execute_single(self, fn: Callable[[Any], Any]) -> Any:
+    def execute_single(self, fn: Function) -> Any:
         """Raise an error: the workers of an elastic job come and go."""
         raise NotImplementedError("execute_single: elastic jobs have no lasting rank 0: use execute")
 
@@ -133,17 +109,12 @@ class ElasticAdapter(Adapter):
             flags += ["--blacklist-cooldown-range", *map(str, params.cooldown_range)]
         return flags + common_flags(self._settings)
 
-    def execute(
-        self, fn: Callable[[Any], Any], callbacks: Sequence[Callable[[Any], Any]] | None = None
-    ) -> list[Any]:
+    def execute(self, fn: Function, callbacks: Callbacks = None) -> list[Any]:
         """Call a function with each worker's executable; return the results by rank."""
         params, token, hosts = self._params, job.new_token(), HostList()
-        needs = {
-            "CPU": params.cpus_per_worker,
-            **({"GPU": params.gpus_per_worker or 1} if params.use_gpu else {}),
-        }
+        needs = params.each()
         running: job.Job | None = None
-        with reports(callbacks or ()) as (queue, deliver):
+        with reports(callbacks) as (queue, deliver):
 
             def prepare(actor: Any, slots: int) -> list[Any]:
                 environ = dict(self._environ)

@@ -10,6 +10,7 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from gorun import absent
+from gorun.ray.adapter import Callbacks, Function, calling
 from gorun.ray.elastic_v2 import ElasticAdapter, ElasticParams
 from gorun.ray.static import StaticAdapter, StaticParams
 
@@ -121,22 +122,20 @@ class RayExecutor:
         if self._adapter is not None:
             raise RuntimeError("start: the workers run already (hint: shutdown() comes first)")
         adapter: Any
-        fields = {field.name: getattr(self.params, field.name) for field in dataclasses.fields(self.params)}
         self._is_remote = bool(ray.util.client.ray.is_connected())
         if self._is_remote:  # this machine may not reach the nodes
             here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
             made = ray.remote(self.params.adapter)
             adapter = made.options(  # type: ignore[attr-defined]
                 num_cpus=0, max_concurrency=2, scheduling_strategy=here
-            ).remote(self.settings, **fields)
+            ).remote(self.settings, self.params)
         else:
-            adapter = self.params.adapter(self.settings, **fields)
-        self._call_of(adapter, "start", executable_cls, executable_args, executable_kwargs, extra_env_vars)
+            adapter = self.params.adapter(self.settings, self.params)
+        environ = {str(name): str(value) for name, value in (extra_env_vars or {}).items()}
+        self._call_of(adapter, "start", (executable_cls, executable_args, executable_kwargs), environ)
         self._adapter = adapter
 
-    def execute(
-        self, fn: Callable[[Any], Any], callbacks: Sequence[Callable[[Any], Any]] | None = None
-    ) -> list[Any]:
+    def execute(self, fn: Function, callbacks: Callbacks = None) -> list[Any]:
         """Call a function with each worker's executable; return the results by rank."""
         return self._call("execute", fn, callbacks)
 
@@ -145,10 +144,10 @@ class RayExecutor:
         fn: Callable[..., Any],
         args: Sequence[Any] | None = None,
         kwargs: Mapping[str, Any] | None = None,
-        callbacks: Sequence[Callable[[Any], Any]] | None = None,
+        callbacks: Callbacks = None,
     ) -> list[Any]:
         """Call a function on each worker; return the results by rank."""
-        return self._call("run", fn, args, kwargs, callbacks)
+        return self._call("execute", calling(fn, args, kwargs), callbacks)
 
     def run_remote(
         self,
@@ -157,9 +156,9 @@ class RayExecutor:
         kwargs: Mapping[str, Any] | None = None,
     ) -> list[Any]:
         """Call a function on each worker; return the references to the results by rank, at once."""
-        return self._call("run_remote", fn, args, kwargs)
+        return self._call("run_remote", calling(fn, args, kwargs))
 
-    def execute_single(self, fn: Callable[[Any], Any]) -> Any:
+    def execute_single(self, fn: Function) -> Any:
         """Call a function with the executable of rank 0; return its result."""
         return self._call("execute_single", fn)
 

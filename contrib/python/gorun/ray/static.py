@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Mapping, Sequence
 from typing import Any, Callable, ClassVar
 
 import ray
@@ -24,10 +23,11 @@ from gorun.ray import nodes
 from gorun.ray.adapter import (
     LOOK_SECONDS,
     OTHERS_SECONDS,
-    Adapter,
     BaseParams,
+    Callbacks,
     Daemons,
-    calling,
+    Executable,
+    Function,
     common_flags,
     first_line,
     reports,
@@ -56,15 +56,9 @@ class StaticParams(BaseParams):
 
     def count(self) -> int:
         """Return the number of workers."""
-        return (
-            self.num_workers
-            if self.num_workers is not None
-            else (self.num_hosts or 0) * self.num_workers_per_host
-        )
-
-    def each(self) -> dict[str, int]:
-        """Return what a worker needs, in Ray's words."""
-        return {"CPU": self.cpus_per_worker, **({"GPU": self.gpus_per_worker or 1} if self.use_gpu else {})}
+        if self.num_workers is not None:
+            return self.num_workers
+        return (self.num_hosts or 0) * self.num_workers_per_host
 
     def bundles(self) -> list[dict[str, int]]:
         """Return what Ray has to set aside: for each worker, or for those of each host."""
@@ -88,28 +82,14 @@ class _Worker:
     actor: Any
     node: str
     host: str = ""
-    rank: int = 0
 
 
-class StaticAdapter(Adapter):
+class StaticAdapter:
     """A job of fixed size."""
 
-    def __init__(
-        self,
-        settings: Any,
-        num_workers: int | None = None,
-        num_hosts: int | None = None,
-        num_workers_per_host: int = 1,
-        cpus_per_worker: int = 1,
-        use_gpu: bool = False,
-        gpus_per_worker: int | None = None,
-        use_current_placement_group: bool = True,
-    ) -> None:
+    def __init__(self, settings: Any, params: StaticParams) -> None:
         self._settings = settings
-        self._params = StaticParams(
-            cpus_per_worker, use_gpu, gpus_per_worker, num_workers, num_hosts, num_workers_per_host,
-            use_current_placement_group,
-        )  # fmt: skip
+        self._params = params
         self._group: PlacementGroup | None = None
         self._own_group = False
         self._workers: list[_Worker] = []  # by rank
@@ -122,13 +102,7 @@ class StaticAdapter(Adapter):
         """Return the actors by rank."""
         return [worker.actor for worker in self._workers]
 
-    def start(
-        self,
-        executable_cls: Callable[..., Any] | None = None,
-        executable_args: Sequence[Any] | None = None,
-        executable_kwargs: Mapping[str, Any] | None = None,
-        extra_env_vars: Mapping[str, Any] | None = None,
-    ) -> None:
+    def start(self, executable: Executable, environ: dict[str, str]) -> None:
         """Start the workers."""
         if self._workers:
             raise RuntimeError("start: the workers run already (hint: shutdown() comes first)")
@@ -136,13 +110,9 @@ class StaticAdapter(Adapter):
             self._find_room()
             self._make_workers()
             self._start_job()
-            variables = {str(name): str(value) for name, value in (extra_env_vars or {}).items()}
-            ray.get([worker.actor.update_env_vars.remote(variables) for worker in self._workers])
+            ray.get([actor.update_env_vars.remote(environ) for actor in self.workers])
             self._share_gpus()
-            ray.get([
-                worker.actor.start_executable.remote(executable_cls, executable_args, executable_kwargs)
-                for worker in self._workers
-            ])  # fmt: skip
+            ray.get([actor.start_executable.remote(*executable) for actor in self.workers])
         except BaseException:
             self._end()
             raise
@@ -206,8 +176,6 @@ class StaticAdapter(Adapter):
         for worker in workers:
             worker.host = names.of(worker.node)
         self._workers = nodes.grouped(workers, lambda worker: worker.host)
-        for rank, worker in enumerate(self._workers):
-            worker.rank = rank
 
     def _start_job(self) -> None:
         token, counts, waiting = job.new_token(), {}, []
@@ -244,11 +212,9 @@ class StaticAdapter(Adapter):
             for worker in self._workers
         ])  # fmt: skip
 
-    def execute(
-        self, fn: Callable[[Any], Any], callbacks: Sequence[Callable[[Any], Any]] | None = None
-    ) -> list[Any]:
+    def execute(self, fn: Function, callbacks: Callbacks = None) -> list[Any]:
         """Call a function with each worker's executable; return the results by rank."""
-        with reports(callbacks or ()) as (queue, deliver):
+        with reports(callbacks) as (queue, deliver):
             if queue is None:
                 return self._results(self._submit(fn))
             for actor in self.workers:
@@ -259,21 +225,15 @@ class StaticAdapter(Adapter):
                 for actor in self.workers:
                     actor.set_queue.remote(None)
 
-    def run_remote(
-        self,
-        fn: Callable[..., Any],
-        args: Sequence[Any] | None = None,
-        kwargs: Mapping[str, Any] | None = None,
-        callbacks: Sequence[Callable[[Any], Any]] | None = None,
-    ) -> list[Any]:
-        """Call a function on each worker; return the references to the results by rank, without callbacks."""
-        return self._submit(calling(fn, args, kwargs))
+    def run_remote(self, fn: Function) -> list[Any]:
+        """Call a function with each worker's executable; return references to the results, by rank."""
+        return self._submit(fn)
 
-    def execute_single(self, fn: Callable[[Any], Any]) -> Any:
+    def execute_single(self, fn: Function) -> Any:
         """Call a function with the executable of rank 0; return its result."""
         return self._results(self._submit(fn, 1))[0]
 
-    def _submit(self, fn: Callable[[Any], Any], count: int | None = None) -> list[Any]:
+    def _submit(self, fn: Function, count: int | None = None) -> list[Any]:
         """Begin a call on the first workers, in a new world if an earlier one has failed.
 
         It returns the references to the results.

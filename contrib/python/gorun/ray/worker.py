@@ -9,7 +9,6 @@ from typing import Any, Callable
 
 import ray
 
-from gorun import exceptions
 from gorun.ray import ray_logger
 from gorun.seats import place, step
 
@@ -93,7 +92,6 @@ class BaseHorovodWorker:
         """Leave the job."""
         if self._place is not None:
             self._place.leave()
-            self._place.close()
 
     def run_attached(self, func: Callable[[Any], Any]) -> tuple[int, Any]:
         """Become a rank as soon as there is one, and call a function; return the last rank and the result.
@@ -105,24 +103,11 @@ class BaseHorovodWorker:
         try:
             result = func(self.executable)
         except BaseException as error:
-            try:
-                self._place.leave(place.status_of(error), f"{type(error).__name__}: {error}")
-            finally:
-                self._place.close()
+            self._place.leave(place.status_of(error), f"{type(error).__name__}: {error}")
             raise
-        rank = self._last_rank()
+        self._rank = place.last_rank()
         place.quit_world()
-        return rank, result
-
-    def _last_rank(self) -> int:
-        """Return the rank in this process's world, which may be another than in its first."""
-        from gorun import basics
-
-        try:
-            self._rank = basics.rank()
-        except exceptions.NotInitializedError:
-            self._rank = int(os.environ["HOROVOD_RANK"])
-        return self._rank
+        return self._rank, result
 
 
 class NodeDaemon:

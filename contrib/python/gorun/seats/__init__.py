@@ -1,9 +1,9 @@
-"""Ranks in processes that gorun did not start: actors of Ray, tasks of Spark.
+"""Jobs on the hosts of another engine, as Ray and Spark; ranks in processes that gorun did not start.
 
 An engine such as Ray starts its processes itself, and functions run there. So gorun starts a small process
 in the place of each rank, a *seat*. It hands what the daemon has set for the rank to a process of the engine
 on the same host, and keeps that process's place in the job from then on. The session with the daemon is the
-process's own. The seat ends when the process leaves or ends, and the process learns when gorun ended it.
+process's own. The seat ends when the process leaves or ends.
 
     place    in the engine's process: takes a seat
     seat     the program of the ranks
@@ -11,7 +11,7 @@ process's own. The seat ends when the process leaves or ends, and the process le
     job      where the job is launched: runs gorun, and asks the engine to start daemons
     starter  the command by which gorun reaches job
 
-Where ranks may be processes of gorun's own, there are no seats: rank is their program then.
+Ranks in Spark are processes of gorun's own, without seats: rank is their program.
 
 The key of a job travels as the engine's own messages do. With seats, functions and results do too.
 """
@@ -33,10 +33,5 @@ def address(token: str, host: str, index: int) -> str:
 
 def user_of(connection: socket.socket) -> int:
     """Return the number of the user at the other end: abstract sockets are open to all of a host."""
-    return peer_of(connection)[1]
-
-
-def peer_of(connection: socket.socket) -> tuple[int, int, int]:
-    """Return the number of the process at the other end, and those of its user and group."""
-    size = struct.calcsize("3i")
-    return struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
+    size = struct.calcsize("3i")  # of the process, its user and its group
+    return int(struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))[1])

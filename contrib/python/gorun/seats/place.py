@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
 import sys
-import threading
 import time
 
 from gorun.seats import address, user_of
@@ -19,24 +19,14 @@ class NoSeat(RuntimeError):
 
 
 class Place:
-    """Waits for a seat under a name, takes over its rank's environment, and holds it until leave().
-
-    One seat at a time: while one is held, others find nobody here.
-    """
+    """Waits for a seat under a name, takes over its rank's environment, and holds it until leave()."""
 
     def __init__(self, token: str, host: str, index: int) -> None:
-        self._address = address(token, host, index)
         self._host = host
-        self._before: dict[str, str | None] = {}
         self._seat: socket.socket | None = None
-        self.ended = threading.Event()  # set when the seat was ended by someone else
-        self._listener = self._listen()
-
-    def _listen(self) -> socket.socket:
-        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        listener.bind(self._address)
-        listener.listen(1)
-        return listener
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._listener.bind(address(token, host, index))
+        self._listener.listen(1)
 
     def take(self, seconds: float | None = None) -> int:
         """Wait for a seat, and return its rank. The environment is the rank's from now on."""
@@ -54,45 +44,23 @@ class Place:
             if environ is not None:
                 break
             connection.close()
-        self._listener.close()
+        self._listener.close()  # other seats find nobody here
         self._seat = connection
-        self._before = {name: os.environ.get(name) for name in environ}
         os.environ.update(environ)
-        self.ended.clear()
-        threading.Thread(target=self._watch, args=(connection,), name="gorun: seat", daemon=True).start()
         return int(environ["GORUN_RANK"])
 
-    def _watch(self, seat: socket.socket) -> None:
-        try:
-            while seat.recv(1024):
-                pass
-        except OSError:
-            pass
-        self.ended.set()
-
     def leave(self, code: int = 0, why: str = "") -> None:
-        """Leave the world and the job: the rank ends with this exit status. take() may follow."""
+        """Leave the world and the job: the rank ends with this exit status."""
         quit_world()
-        seat, self._seat = self._seat, None
-        if seat is None:
+        self._listener.close()
+        if self._seat is None:
             return
-        try:
+        with self._seat as seat, contextlib.suppress(OSError):  # it may have ended already
+            seat.settimeout(HELLO_SECONDS)
             seat.sendall(json.dumps({"exit": code, "why": why}).encode() + b"\n")
             seat.shutdown(socket.SHUT_WR)
-        except OSError:
-            pass  # it has ended already
-        self.ended.wait(HELLO_SECONDS)
-        seat.close()
-        for name, value in self._before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
-        self._listener = self._listen()
-
-    def close(self) -> None:
-        """Take no more seats."""
-        self._listener.close()
+            seat.recv(1)  # it sends nothing, and ends
+        self._seat = None
 
 
 def status_of(error: BaseException) -> int:
@@ -101,6 +69,14 @@ def status_of(error: BaseException) -> int:
         return 1
     code = error.code
     return 0 if code is None else code & 255 if isinstance(code, int) else 1
+
+
+def last_rank() -> int:
+    """Return the rank in this process's world, which may be another than in its first."""
+    basics = sys.modules.get("gorun.basics")
+    if basics is not None and basics.is_initialized():
+        return int(basics.rank())
+    return int(os.environ["HOROVOD_RANK"])
 
 
 def quit_world() -> None:

@@ -1,21 +1,18 @@
-"""The program of the ranks that gorun starts for an engine: python -m gorun.seats.rank.
+"""The program of ranks in Spark: python -m gorun.seats.rank.
 
-It calls the function that a process of the engine keeps, and prints the outcome, sealed, as marked lines.
+It calls the function that a task keeps, and prints the outcome.
 """
 
 from __future__ import annotations
 
-import base64
 import os
 import pickle
 import sys
 import traceback
 
-from gorun import sealed
 from gorun.seats import place
 
 KEPT = "_GORUN_KEPT"  # the variable with the file that has the function
-LINE = 4096  # of an outcome; longer lines may be cut on their way
 
 
 def main() -> int:
@@ -25,46 +22,24 @@ def main() -> int:
     sys.path += [path for path in paths if path not in sys.path]
     os.chdir(folder)
     os.environ.update(environ)
-    from gorun.spark import outcome
+    from gorun import basics
+    from gorun.spark import outcome  # PySpark may be in one of the paths
 
     host = os.environ["HOROVOD_HOSTNAME"]
     try:
         func, args, kwargs = pickle.loads(pickled)
         result = func(*args, **kwargs)
-        found = outcome.Outcome(last_rank(), host, result, size=last_size())
+        size = basics.size() if basics.is_initialized() else 0
+        found = outcome.Outcome(place.last_rank(), host, result, size=size)
     except Exception as error:
-        found = outcome.failed(last_rank(), host, error)
+        found = outcome.failed(place.last_rank(), host, error)
         traceback.print_exc()
     place.quit_world()
     sys.stdout.flush()
     data = outcome.dump(found)
-    process = f"{host}/{os.getpid()}"
-    text = base64.b64encode(sealed.seal(key, process, data)).decode()
-    for start in range(0, len(text), LINE):
-        last = int(start + LINE >= len(text))
-        sys.stdout.write(f"{sealed.mark(key)} {process} {last} {text[start : start + LINE]}\n")
+    sys.stdout.writelines(outcome.lines(key, f"{host}/{os.getpid()}", data))
     sys.stdout.flush()
     return int(bool(pickle.loads(data).error))
-
-
-def last_rank() -> int:
-    """Return the rank in this process's world, which may be another than in its first."""
-    from gorun import basics, exceptions
-
-    try:
-        return basics.rank()
-    except exceptions.NotInitializedError:
-        return int(os.environ["HOROVOD_RANK"])
-
-
-def last_size() -> int:
-    """Return the size of this process's world; 0 if it has none."""
-    from gorun import basics, exceptions
-
-    try:
-        return basics.size()
-    except exceptions.NotInitializedError:
-        return 0
 
 
 if __name__ == "__main__":

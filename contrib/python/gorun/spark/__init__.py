@@ -4,7 +4,7 @@
 
     results = horovod.spark.run(train, args=(learning_rate,), num_proc=4)   # by rank
 
-Each rank is a task of a barrier stage. One task on each host starts gorun's daemon there, without ssh. The
+Tasks of Spark hold the slots of the ranks. One on each host starts gorun's daemon there, without ssh. The
 executors need gorun and what the function imports. The ranks of run_elastic() come and go with executors.
 """
 
@@ -15,7 +15,6 @@ try:
 except ImportError as error:
     raise ImportError(f"horovod.spark needs PySpark: pip install pyspark ({error})") from None
 
-from gorun.spark.elastic import run_elastic
-from gorun.spark.runner import run
+from gorun.spark.runner import run, run_elastic
 
 __all__ = ["run", "run_elastic"]

@@ -1,4 +1,4 @@
-"""A task of an elastic job: it holds a slot of its executor, and starts gorun there when the driver asks."""
+"""A task of Spark: it holds a slot of its executor, and starts gorun there when the driver asks."""
 
 from __future__ import annotations
 
@@ -28,15 +28,21 @@ class Membership:
     key: str = dataclasses.field(repr=False)
     function: bytes  # and its arguments, pickled
     environ: Mapping[str, str]
-    executor: Callable[[], Sequence[str]]
+    host: Callable[[], Sequence[str]]  # the machine's name, and what tells the host from all others there
+
+
+def machine() -> list[str]:
+    """Return the machine's name and network namespace: a container may have the name of its host."""
+    return [socket.gethostname(), f"{os.stat('/proc/self/ns/net').st_ino}"]
 
 
 def executor() -> list[str]:
-    """Return the name of this machine, and what tells this executor from all others there, also later."""
+    """Return what machine() does, and what tells this executor from all others there, also later."""
+    name, network = machine()
     parent = os.getppid()  # the same for all tasks of an executor
     with open(f"/proc/{parent}/stat", encoding="utf-8", errors="replace") as file:
         begun = file.read().rpartition(")")[2].split()[19]
-    return [socket.gethostname(), f"{os.stat('/proc/self/ns/net').st_ino} {parent} {begun}"]
+    return [name, f"{network} {parent} {begun}"]
 
 
 def work(membership: Membership) -> Callable[[Iterator[Any]], Iterator[Any]]:
@@ -51,9 +57,9 @@ def work(membership: Membership) -> Callable[[Iterator[Any]], Iterator[Any]]:
 
 def _hold(membership: Membership) -> None:
     """Hold a slot until the driver says that the job has ended; ConnectionError if the driver is gone."""
-    machine, own = membership.executor()
+    name, own = membership.host()
     # It may take long, and the driver waits only a little for the first message.
-    hello = {"machine": machine, "executor": own, "unable": step.unable()}
+    hello = {"machine": name, "host": own, "unable": step.unable()}
     daemon: threading.Thread | None = None
     with _kept(membership), socket.create_connection(membership.driver, HELLO_SECONDS) as connection:
         channel = Channel(connection, membership.token, "task", "driver")

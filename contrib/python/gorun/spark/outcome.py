@@ -1,23 +1,24 @@
-"""What a task reports to the driver about its rank."""
+"""What a rank reports to the driver, as marked and sealed lines of its output."""
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import traceback
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, TextIO
 
+from pyspark import cloudpickle  # takes what a driver's own script defines, as its functions do
+
+from gorun import sealed
 from gorun.exceptions import HorovodInternalError
 
-try:
-    from pyspark import cloudpickle as pickle  # takes what a driver's own script defines, as its functions do
-except ImportError:
-    import pickle  # type: ignore[no-redef]
+LINE = 4096  # of an outcome; longer lines may be cut on their way
 
 
 @dataclasses.dataclass
 class Outcome:
-    """The result of a rank, or its error; and what went wrong with the job, as far as its task knows."""
+    """The result of a rank, or its error."""
 
     rank: int
     host: str
@@ -25,35 +26,91 @@ class Outcome:
     error: str = ""  # the last lines of a traceback, "" without one
     text: str = ""  # the whole traceback
     consequence: bool = False  # the error is one of another rank's
-    job: str = ""
-    daemon: str = ""  # why the daemon of its host failed before the function began
     size: int = 0  # of the rank's last world; 0 if it had none
 
 
-def failed(rank: int, host: str, error: BaseException, late: bool = False) -> Outcome:
-    """Return the outcome of a function that raised an error; late: the job had ended by then."""
-    consequence = late or isinstance(error, HorovodInternalError)
-    return Outcome(rank, host, None, f"{type(error).__name__}: {error}", traceback.format_exc(), consequence)
+def failed(rank: int, host: str, error: BaseException) -> Outcome:
+    """Return the outcome of a function that raised an error."""
+    text = f"{type(error).__name__}: {error}"
+    return Outcome(rank, host, None, text, traceback.format_exc(), isinstance(error, HorovodInternalError))
 
 
 def dump(outcome: Outcome) -> bytes:
     """Pickle an outcome. A result that cannot be pickled is an error of its rank."""
     try:
-        return pickle.dumps(outcome)
+        return cloudpickle.dumps(outcome)
     except Exception as error:
-        return pickle.dumps(failed(outcome.rank, outcome.host, error))
+        return cloudpickle.dumps(failed(outcome.rank, outcome.host, error))
 
 
-def results(outcomes: Sequence[Outcome]) -> list[Any]:
-    """Return the results by rank; RuntimeError, with the cause, if any rank has none."""
-    outcomes = sorted(outcomes, key=lambda outcome: outcome.rank)
-    jobs = [outcome.daemon for outcome in outcomes if outcome.daemon]
-    jobs += [outcome.job for outcome in outcomes if outcome.job]
-    wrong = [outcome for outcome in outcomes if outcome.error]
-    causes = [outcome for outcome in wrong if not outcome.consequence] or wrong
-    if causes and causes[0].rank >= 0:
-        first = causes[0]
-        raise RuntimeError(f"run: rank {first.rank} on {first.host}: {first.error}\n{first.text}")
-    if jobs or causes:
-        raise RuntimeError(f"run: {(jobs or [causes[0].error])[0]}")
-    return [outcome.result for outcome in outcomes]
+def lines(key: str, process: str, pickled: bytes) -> Iterator[str]:
+    """Yield the lines that Outcomes takes."""
+    text = base64.b64encode(sealed.seal(key, process, pickled)).decode()
+    for start in range(0, len(text), LINE):
+        last = int(start + LINE >= len(text))
+        yield f"{sealed.mark(key)} {process} {last} {text[start : start + LINE]}\n"
+
+
+class Outcomes:
+    """Finds the outcomes of ranks in their output, and passes the rest of it on."""
+
+    def __init__(self, caller: str, key: str, output: TextIO) -> None:
+        """caller: the function that messages name."""
+        self._caller = caller
+        self._key = key
+        self._mark = sealed.mark(key)
+        self._output = output
+        self._parts: dict[str, list[str]] = {}
+        self._found: list[Outcome] = []
+        self._broken: Exception | None = None  # the first failure to take a line
+
+    def take(self, line: str) -> None:
+        """Take a line of output. What fails comes from results(): gorun's output is read on."""
+        try:
+            self._take(line)
+        except Exception as error:
+            self._broken = self._broken or error
+
+    def _take(self, line: str) -> None:
+        _, found, after = line.partition(self._mark + " ")
+        if not found:
+            self._output.write(line)
+            return
+        if len(after.split()) != 3:  # somebody prints the mark
+            return
+        process, last, data = after.split()
+        self._parts.setdefault(process, []).append(data)
+        if last == "1":
+            text = "".join(self._parts.pop(process))
+            self._found.append(sealed.unseal(self._key, process, base64.b64decode(text)))
+
+    def failure(self, job: str) -> RuntimeError:
+        """Return why a job failed: the last error of a rank that is no consequence, and what gorun said."""
+        causes = [found for found in self._found if found.error and not found.consequence]
+        if not causes:
+            return RuntimeError(f"{self._caller}: {job}")
+        last = causes[-1]
+        return RuntimeError(
+            f"{self._caller}: rank {last.rank} on {last.host}: {last.error}; {job}\n{last.text}"
+        )
+
+    def results(self, size: int = 0) -> list[Any]:
+        """Return the results by rank: of so many, or of the last world. RuntimeError if one is missing."""
+        if self._broken:
+            raise RuntimeError(
+                f"{self._caller}: the output of a rank, or its result, cannot be taken: {self._broken!r}"
+            ) from self._broken
+        good = [found for found in self._found if not found.error]
+        if not good:
+            raise RuntimeError(f"{self._caller}: the job has ended, and no rank has a result")
+        if not size:
+            size = good[-1].size  # a rank that ended in a world before has no part in the last one
+            good = [found for found in good if found.size == size]
+        by_rank = {found.rank: found.result for found in good}
+        missing = sorted(set(range(size)) - set(by_rank))
+        if missing:
+            raise RuntimeError(
+                f"{self._caller}: rank {missing[0]} of {size} has ended well, but without a result: "
+                "does its function end the process?"
+            )
+        return [by_rank[number] for number in sorted(by_rank)]

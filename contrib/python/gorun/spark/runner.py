@@ -1,28 +1,34 @@
-"""run(): a function on tasks of Spark, which are the ranks of a job."""
+"""run() and run_elastic(): a function on the ranks of a job, in the slots that Spark has room for."""
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import math
 import os
-import pickle
 import re
+import sys
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any, Callable
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TextIO
 
-from pyspark import InheritableThread, SparkContext
+from pyspark import SparkContext, cloudpickle
 
 from gorun.seats import job
-from gorun.spark import outcome, task
+from gorun.seats.hostlist import HostList
+from gorun.seats.step import PYTHON
+from gorun.spark import member
+from gorun.spark.outcome import Outcomes
+from gorun.spark.tasks import Rooms, Tasks
 
-START_VARIABLE = "HOROVOD_SPARK_START_TIMEOUT"
+RANK = ("sh", "-c", f'exec "${PYTHON}" -u -m gorun.seats.rank')
 START_SECONDS = 600  # for Spark to find room and start the tasks
 DAEMONS_SECONDS = 60  # of these for gorun's daemons, once the tasks run
+ELASTIC_SECONDS = 600
 LOOK_SECONDS = 0.2
 END_SECONDS = 20.0  # for tasks to end that Spark is to end
-REASON_SECONDS = 5.0  # for Spark to write down why a task has failed
 
-__all__ = ["run"]
+__all__ = ["run", "run_elastic"]
 
 
 def run(
@@ -35,46 +41,125 @@ def run(
     use_gloo: bool | None = None,
     extra_mpi_args: str | None = None,
     env: Mapping[str, str] | None = None,
-    stdout: Any = None,
-    stderr: Any = None,
+    stdout: TextIO | None = None,
+    stderr: TextIO | None = None,
     verbose: int = 1,
     nics: Sequence[str] | str | None = None,
     prefix_output_with_timestamp: bool = False,
     executable: str | None = None,
 ) -> list[Any]:
-    """Call fn(*args, **kwargs) on num_proc tasks of Spark at a time; return the results by rank.
+    """Call fn(*args, **kwargs) on num_proc ranks at a time, in tasks of Spark; return the results by rank.
 
     num_proc is spark.default.parallelism by default; start_timeout is HOROVOD_SPARK_START_TIMEOUT, or 600
-    seconds. The executors' logs have what functions print. use_mpi, use_gloo, extra_mpi_args, stdout, stderr,
-    prefix_output_with_timestamp and executable have no effect. Raises RuntimeError, which names a rank that
-    failed.
+    seconds. use_mpi, use_gloo, extra_mpi_args and executable have no effect. Raises RuntimeError, which names
+    a rank that failed.
     """
-    context = active()
-    count = context.defaultParallelism if num_proc is None else num_proc
+    count = _active("run").defaultParallelism if num_proc is None else num_proc
     if count < 1:
         raise ValueError(f"run: a job has at least 1 process, not {count}")
-    if context.getConf().get("spark.dynamicAllocation.enabled", "false") == "true":
-        raise RuntimeError(
-            "run: Spark has no barrier stages with spark.dynamicAllocation.enabled (hint: use run_elastic)"
-        )
-    seconds = start_seconds(start_timeout)
-    limit = time.monotonic() + seconds
-    wait_for_room(context, count, seconds)
-    flags = ["--start-timeout", str(math.ceil(min(seconds, DAEMONS_SECONDS)))]
-    if nics:
-        flags += ["--network-interfaces", nics if isinstance(nics, str) else ",".join(sorted(nics))]
-    if verbose > 1:
-        flags.append("-v")
-    call = task.Call(
-        fn, tuple(args), dict(kwargs or {}), job.new_token(), flags, texts(env),
-        min(seconds, DAEMONS_SECONDS) + job.STOP_SECONDS, task.machine,
+    options = _Options(start_timeout, env, stdout, stderr, verbose, nics, prefix_output_with_timestamp)
+    return _follow("run", (fn, tuple(args), dict(kwargs or {})), (count, count, count), options)
+
+
+def run_elastic(
+    fn: Callable[..., Any],
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    num_proc: int | None = None,
+    min_num_proc: int | None = None,
+    max_num_proc: int | None = None,
+    start_timeout: int | None = None,
+    elastic_timeout: int | None = None,
+    reset_limit: int | None = None,
+    env: Mapping[str, str] | None = None,
+    stdout: TextIO | None = None,
+    stderr: TextIO | None = None,
+    verbose: int = 1,
+    nics: Sequence[str] | str | None = None,
+    prefix_output_with_timestamp: bool = False,
+    min_np: int | None = None,
+    max_np: int | None = None,
+) -> list[Any]:
+    """Call fn(*args, **kwargs) on the ranks of an elastic job; return the results of its last world, by rank.
+
+    The job begins with num_proc ranks, or after start_timeout seconds with at least min_num_proc. It survives
+    the loss of executors, and adds ranks on new ones, up to max_num_proc. num_proc is
+    spark.default.parallelism by default, and the other two are num_proc. Raises RuntimeError, which names a
+    rank that made the job fail.
+    """
+    size = sizes(
+        _active("run_elastic").defaultParallelism if num_proc is None else num_proc,
+        min_np if min_num_proc is None else min_num_proc, max_np if max_num_proc is None else max_num_proc,
     )  # fmt: skip
-    stage = context.parallelize(range(count), count).barrier().mapPartitions(task.work(call))
-    found = collect(context, stage, count, limit, f"{seconds:g} s")
-    return outcome.results([pickle.loads(pickled) for pickled in found])
+    if elastic_timeout is None:
+        elastic_timeout = int(os.environ.get("HOROVOD_ELASTIC_TIMEOUT", ELASTIC_SECONDS))
+    flags = [
+        "--min-np", str(size[1]), "--max-np", str(size[2]), "--elastic-timeout", str(elastic_timeout),
+        *([] if reset_limit is None else ["--reset-limit", str(reset_limit)]),
+    ]  # fmt: skip
+    options = _Options(start_timeout, env, stdout, stderr, verbose, nics, prefix_output_with_timestamp)
+    return _follow("run_elastic", (fn, tuple(args), dict(kwargs or {})), size, options, flags)
 
 
-def active(caller: str = "run") -> SparkContext:
+def sizes(count: int, least: int | None, most: int | None) -> tuple[int, int, int]:
+    """Return the size of the job at its begin, its least and its greatest."""
+    least, most = count if least is None else least, count if most is None else most
+    if not 1 <= least <= count <= most:
+        raise ValueError(
+            "run_elastic: a job has 1 <= min_num_proc <= num_proc <= max_num_proc, "
+            f"not {least}, {count}, {most}"
+        )
+    return count, least, most
+
+
+def begins(slots: int, count: int, least: int, late: bool) -> bool:
+    """Report whether a job begins with so many slots."""
+    return slots >= count or late and slots >= least
+
+
+def placed(slots: Mapping[str, int], count: int) -> str:
+    """Return so many of the slots, as gorun's -H."""
+    hosts = []
+    for host, there in slots.items():
+        if count > 0:
+            hosts.append(f"{host}:{min(there, count)}")
+            count -= there
+    return ",".join(hosts)
+
+
+@dataclasses.dataclass
+class _Options:
+    """What run() and run_elastic() both take."""
+
+    start_timeout: int | None
+    env: Mapping[str, str] | None
+    stdout: TextIO | None
+    stderr: TextIO | None
+    verbose: int
+    nics: Sequence[str] | str | None
+    timestamps: bool
+
+    def seconds(self) -> float:
+        """Return how long Spark may take to start all tasks."""
+        if self.start_timeout is None:
+            return float(os.environ.get("HOROVOD_SPARK_START_TIMEOUT", START_SECONDS))
+        return float(self.start_timeout)
+
+    def environ(self) -> dict[str, str]:
+        """Return the variables, whose values a program may give as numbers."""
+        return {str(name): str(value) for name, value in (self.env or {}).items()}
+
+    def flags(self) -> list[str]:
+        """Return gorun's flags for them."""
+        flags = ["--start-timeout", str(math.ceil(min(self.seconds(), DAEMONS_SECONDS)))]
+        if self.nics:
+            nics = self.nics if isinstance(self.nics, str) else ",".join(sorted(self.nics))
+            flags += ["--network-interfaces", nics]
+        flags += ["-v"] if self.verbose > 1 else []
+        return flags + (["--prefix-output-with-timestamp"] if self.timestamps else [])
+
+
+def _active(caller: str) -> SparkContext:
     """Return the context of this session."""
     context = SparkContext._active_spark_context
     if context is None:
@@ -84,122 +169,61 @@ def active(caller: str = "run") -> SparkContext:
     return context
 
 
-def start_seconds(given: int | None) -> float:
-    """Return how long Spark may take to start all tasks."""
-    return float(os.environ.get(START_VARIABLE, START_SECONDS)) if given is None else float(given)
+def _follow(
+    caller: str, call: tuple[Any, ...], size: tuple[int, int, int], options: _Options,
+    elastic: Sequence[str] | None = None,
+) -> list[Any]:  # fmt: skip
+    """Call a function on the ranks of a job, in the tasks that Spark has room for; return the results.
 
-
-def texts(env: Mapping[str, Any] | None) -> dict[str, str]:
-    """Return variables of the environment, whose values a program may give as numbers."""
-    return {str(name): str(value) for name, value in (env or {}).items()}
-
-
-def slots(context: SparkContext) -> int:
-    """Return how many tasks Spark can run at a time."""
-    spark = context._jsc.sc()
-    return int(spark.maxNumConcurrentTasks(spark.resourceProfileManager().defaultResourceProfile()))
-
-
-def wait_for_room(context: SparkContext, count: int, seconds: float) -> None:
-    """Wait until Spark can run that many tasks at a time; TimeoutError if it cannot by then."""
-    limit = time.monotonic() + seconds
-    while True:
-        room = slots(context)
-        if room >= count:
-            return
-        if time.monotonic() > limit:
-            raise TimeoutError(
-                f"run: Spark has room for {room} tasks at a time, and {count} processes need as many within "
-                f"{seconds:g} s (hint: a smaller num_proc, or more executors)"
-            )
-        time.sleep(LOOK_SECONDS)
-
-
-def collect(context: SparkContext, stage: Any, count: int, limit: float, span: str) -> list[Any]:
-    """Run a stage of so many tasks once and return what they yield; RuntimeError if Spark loses one of them.
-
-    Spark would run the stage again, from the beginning. TimeoutError if other jobs of the application hold
-    the slots until the limit of time.monotonic(), which is span after the call of run().
+    Spark is asked for the most tasks. elastic are the flags of a job that follows them. RuntimeError or
+    TimeoutError if the job fails.
     """
-    group = f"gorun-{job.new_token()}"
-    found: list[Any] = []
-    failed: list[BaseException] = []
-
-    def spark() -> None:
-        context.setJobGroup(group, "ranks of gorun", interruptOnCancel=True)
-        try:
-            found.extend(stage.collect())
-        except BaseException as error:
-            failed.append(error)
-
-    thread = InheritableThread(target=spark, name="gorun: stage", daemon=True)
-    thread.start()
-    begun = lost = late = False
-    try:
-        while thread.is_alive() and not lost and not late:
-            thread.join(LOOK_SECONDS)
-            seen = stages(context, group)
-            lost = any(info.currentAttemptId > 0 or info.numFailedTasks > 0 for info in seen)
-            begun = begun or any(info.numActiveTasks + info.numCompletedTasks > 0 for info in seen)
-            late = not begun and thread.is_alive() and time.monotonic() > limit
-    finally:  # also Ctrl-C
-        if thread.is_alive():
-            context.cancelJobGroup(group)
-            thread.join(END_SECONDS)
-    if late:
-        held = sum(it.numRunningTasks() for it in context._jsc.sc().statusTracker().getExecutorInfos())
-        raise TimeoutError(
-            f"run: {held} of Spark's {slots(context)} slots are held by other jobs of this application, and "
-            f"{count} processes need {count} within {span} (hint: a smaller num_proc, or more executors)"
+    context, (count, least, most) = _active(caller), size
+    token, key, environ = job.new_token(), job.new_token(), options.environ()
+    outcomes = Outcomes(caller, key, options.stdout or sys.stdout)
+    address = context.getConf().get("spark.driver.host") or "127.0.0.1"
+    running: job.Job | None = None
+    limit = time.monotonic() + options.seconds()
+    with contextlib.ExitStack() as ends:  # the last one comes first
+        hosts = ends.enter_context(contextlib.closing(HostList()))
+        tasks = Tasks(token, context.getConf().get("spark.driver.bindAddress") or address)
+        ends.callback(tasks.close)
+        tell = member.machine if elastic is None else member.executor
+        membership = member.Membership(
+            (address, tasks.port), token, key, cloudpickle.dumps(call), environ, tell
         )
-    if lost or failed:
-        why = lost_task(context, group, count) or f"Spark lost a task: {reason(failed)}"
-        raise RuntimeError(f"run: {why} (hint: the executor's log has more)") from (
-            failed[0] if failed else None
-        )
-    return found
+        rooms = Rooms(context, most, f"gorun-{job.new_token()}", member.work(membership))
+        ends.callback(rooms.cancel, END_SECONDS)
+        ends.callback(tasks.end, END_SECONDS)
+        ends.callback(lambda: running and running.stop())
+        ends.callback(rooms.stop)
+        while running is None or not running.ended():
+            slots = tasks.slots()
+            hosts.write(slots)
+            late = time.monotonic() > limit
+            if running is None and begins(sum(slots.values()), count, least, late):
+                if elastic is None:
+                    where = ["-np", str(count), "-H", placed(slots, count)]
+                else:
+                    where = ["--host-discovery-script", hosts.command, *elastic]
+                flags = [*options.flags(), *where]
+                running = job.Job(flags, "", tasks.start, environ, RANK, outcomes.take, options.stderr)
+            elif running is None and tasks.unable:
+                raise RuntimeError(f"{caller}: {tasks.unable}")
+            elif running is None and late:
+                why = f"; {reason(rooms.failure)}" if rooms.failure else ""
+                raise TimeoutError(
+                    f"{caller}: Spark has room for {sum(slots.values())} tasks at a time, and the job begins "
+                    f"with {least}, after {options.seconds():g} s{why} (hint: fewer processes, or more "
+                    "executors)"
+                )
+            time.sleep(LOOK_SECONDS)
+        if running.wait():
+            raise outcomes.failure(running.failure())
+    return outcomes.results(count if elastic is None else 0)
 
 
-def stages(context: SparkContext, group: str) -> list[Any]:
-    """Return what Spark knows of the stages of a group."""
-    tracker = context.statusTracker()
-    jobs = [tracker.getJobInfo(number) for number in tracker.getJobIdsForGroup(group)]
-    found = [tracker.getStageInfo(stage) for info in jobs if info for stage in info.stageIds]
-    return [info for info in found if info is not None]
-
-
-def where(found: Any) -> str:
-    """Return Spark's name for the host of a task. Names differ where those of task.machine() do."""
-    return str(found.host())
-
-
-def lost_task(context: SparkContext, group: str, count: int) -> str:
-    """Return which rank Spark has lost, where and why; "" if it does not say within REASON_SECONDS."""
-    store, limit = context._jsc.sc().statusStore(), time.monotonic() + REASON_SECONDS
-    while time.monotonic() < limit:
-        for info in stages(context, group):
-            listed = store.taskList(info.stageId, 0, count)
-            tasks = sorted((listed.apply(at) for at in range(listed.size())), key=lambda found: found.index())
-            ranks = task.ranks([where(found) for found in tasks])
-            for found, rank in zip(tasks, ranks):
-                if found.status() == "FAILED" and found.errorMessage().isDefined():
-                    why = reason([found.errorMessage().get()])
-                    return f"rank {rank} on {where(found)}: Spark lost its task: {why}"
-        time.sleep(LOOK_SECONDS)
-    return ""
-
-
-def reason(errors: Sequence[object]) -> str:
+def reason(error: BaseException) -> str:
     """Return the line of Spark's error that says why a task failed: Python's, or else its own reason."""
-    text = "".join(map(str, errors))
-    for pattern in (
-        r"^\w*(?:Error|Exception): (?!.*(?:job failed|Job aborted)).*",
-        r"Most recent failure.*finished unsuccessfully\.\n(.*)",
-        r"Most recent failure.*?: (.*)",
-    ):
-        found = re.findall(pattern, text, re.MULTILINE)
-        if found:
-            text = str(found[-1])
-            break
-    line = (text.strip() or "Spark gave no reason").splitlines()[0]
-    return re.sub(r"^(?:\w+\.)+(\w+: )|\. Consider setting .*", "", line)
+    lines = re.findall(r"^\w+(?:Error|Exception): .*|(?<=most recent failure: ).*", str(error), re.MULTILINE)
+    return str(lines[-1]) if lines else (str(error).strip() or "Spark gave no reason").splitlines()[0]

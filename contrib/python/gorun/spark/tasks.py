@@ -1,4 +1,4 @@
-"""The tasks of an elastic job, as the driver sees them: Spark starts them where it has room."""
+"""The tasks of a job, as the driver sees them: Spark starts them where it has room."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ PAUSE_SECONDS = 0.1  # before the next connection where the system has no room f
 
 
 class Names:
-    """Names of executors as hosts: the machine's, and a number where it has or had another executor."""
+    """Names of hosts: the machine's, and a number where it has or had another host."""
 
     def __init__(self) -> None:
         self._names: dict[str, str] = {}
 
-    def of(self, machine: str, executor: str) -> str:
-        """Return the name of an executor, which no other executor gets."""
-        key, taken = f"{machine} {executor}", set(self._names.values())
+    def of(self, machine: str, host: str) -> str:
+        """Return the name of a host, which no other host gets."""
+        key, taken = f"{machine} {host}", set(self._names.values())
         if key not in self._names:
             number = 1
             while (name := machine if number == 1 else f"{machine}-{number}") in taken:
@@ -107,7 +107,7 @@ class Tasks:
     @contextlib.contextmanager
     def _joined(self, channel: Channel, hello: dict[str, str]) -> Iterator[_Task]:
         with self._changed:
-            task = _Task(channel, self._names.of(hello["machine"], hello["executor"]))
+            task = _Task(channel, self._names.of(hello["machine"], hello["host"]))
             if self._over:
                 channel.send({"end": True})
             self._tasks.append(task)
@@ -115,12 +115,12 @@ class Tasks:
         try:
             yield task
         finally:
-            with self._changed:
-                self._tasks.remove(task)
-                self._changed.notify_all()
             channel.close()
             if task.ended:
                 task.ended("Spark lost the task that ran gorun there")
+            with self._changed:
+                self._tasks.remove(task)
+                self._changed.notify_all()
 
     def slots(self) -> dict[str, int]:
         """Return how many tasks each host has."""
@@ -176,7 +176,7 @@ class Rooms:
     """Asks Spark for room for so many tasks, each a job of its own, so that none ends with another one."""
 
     def __init__(self, context: SparkContext, count: int, group: str, work: Callable[[Any], Any]) -> None:
-        self.failures: list[BaseException] = []  # the last one
+        self.failure: Exception | None = None  # the last one
         self._context, self._group, self._work = context, group, work
         self._over = threading.Event()
         self._threads = [InheritableThread(target=self._hold, daemon=True) for _ in range(count)]
@@ -189,7 +189,7 @@ class Rooms:
             try:
                 self._context.parallelize([0], 1).mapPartitions(self._work).collect()
             except Exception as error:  # Spark tried it several times
-                self.failures = [error]
+                self.failure = error
             self._over.wait(AGAIN_SECONDS)
 
     def stop(self) -> None:

@@ -1,2 +1,1 @@
-from gorun.spark.elastic import *
 from gorun.spark.runner import *
