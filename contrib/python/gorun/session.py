@@ -1,12 +1,11 @@
 """What a rank needs from its host's daemon: shared memory, and operations by name.
 
-``Session.connect`` returns a session of libgorun, with the daemon that started this rank or, outside of a
-job, in a world of one. It belongs to the process that opened it.
+``Session.connect`` returns a session with the daemon that started this rank or, outside of a job, in a world
+of one. It belongs to the process that opened it.
 """
 
 from __future__ import annotations
 
-import abc
 import contextlib
 import ctypes
 import functools
@@ -180,67 +179,121 @@ class Request:
             raise errors.InvalidArgument(f"submit {name}: this operation has no target")
 
 
-class Session(abc.ABC):
-    """This rank's place in the world and its operations in flight. Thread-safe."""
+class Session:
+    """This rank's place in the world and its operations in flight, by libgorun. Thread-safe."""
 
-    rank: int
-    size: int
-    local_rank: int
-    local_size: int
-    cross_rank: int
-    cross_size: int
-    epoch: int
-    has_belt = 0  # whether turn() may be called
     wire = 0  # how sums of floats travel between hosts, as the rank protocol numbers it
+
+    def __init__(self) -> None:
+        self._library = library()
+        self._pid = os.getpid()
+        self._closed = False
+        self._regions: dict[int, Region] = {}
+        place = (ctypes.c_int64 * 9)()
+        if code := self._library.join(place):
+            raise self._error(code)
+        self.rank, self.size, self.local_rank, self.local_size = place[:4]
+        self.cross_rank, self.cross_size, self.epoch, self._shared, self.has_belt = place[4:]
+        counters.begin()
 
     @staticmethod
     def connect() -> Session:
         """Open the session that the environment describes; waits until the world is complete."""
-        return _Native()
+        return Session()
 
-    @abc.abstractmethod
+    def _error(self, code: int) -> Exception:
+        text = self._library.error()
+        if os.getpid() != self._pid:
+            return errors.GorunError(
+                "a forked process cannot use its parent's session: use the start method 'spawn'"
+            )
+        if self._closed:
+            return errors.Shutdown("the session is closed")
+        if code == UNFINISHED:
+            return TimeoutError(text)
+        if code == errors.MEMORY:
+            return MemoryError(text)
+        if hasattr(self, "rank") and not self._library.joined():
+            return errors.Shutdown(text)
+        return errors.error(code, text)
+
     def alloc(self, nbytes: int) -> Block:
         """Return a block that operations can read and write. MemoryError if there is no more."""
+        if nbytes < 0:
+            raise ValueError(f"allocate memory: negative size {nbytes}")
+        place = (ctypes.c_int64 * 1)()
+        try:
+            if code := self._library.alloc(nbytes, place):
+                raise self._error(code)
+            return Block(place, nbytes, self._library.free, self._home)
+        except BaseException:
+            if place[0]:
+                self._library.free(place[0])
+            raise
 
-    @abc.abstractmethod
+    def _home(self, address: int) -> Region:
+        place = (ctypes.c_int64 * 2)()
+        if code := self._library.pin(address, place):
+            raise self._error(code)
+        return self._regions.setdefault(place[0], Region(*place))
+
+    def _packed(self, request: Request, ticket: Ticket, **how: Any) -> bytes:
+        ticket.kind, ticket.shape = request.kind, request.shape
+        if request.kind in (ALLREDUCE, REDUCESCATTER, REDUCE):
+            how.setdefault("wire", self.wire)
+        return pack(
+            ticket, request.kind, request.name, request.dtype, request.shape, request.source, request.target,
+            **{**how, **request.options},
+        )  # fmt: skip
+
     def start(self, requests: Sequence[Request], tickets: Sequence[Ticket]) -> None:
         """Submit operations, all or none.
 
         Their memory may neither be changed nor freed before wait. Raise Busy where a name is in flight. Only
         the end of the session, which cannot be known before, fails halfway: tickets tell what was submitted.
         """
+        for request in requests:
+            request.check()
+        packed = b"".join(map(self._packed, requests, tickets))
+        if code := self._library.start(packed, len(packed)):
+            raise self._error(code)
 
     def start_now(self, request: Request, ticket: Ticket) -> bool:
         """Submit an allreduce that the caller waits for at once. Report whether it has ended."""
-        self.start([request], [ticket])
-        return False
+        return self.repeat(self._prepared(request, ticket, stays=STAYS))
+
+    def _prepared(self, request: Request, ticket: Ticket, **how: Any) -> Callable[[], int]:
+        packed = self._packed(request, ticket, **how)
+        return functools.partial(self._library.start, ctypes.create_string_buffer(packed), len(packed))
 
     def encode(self, request: Request, ticket: Ticket, now: bool) -> Any:
         """Return what repeat() submits, again and again. now: the caller waits at once each time."""
-        return request, ticket, now
+        request.check()
+        return self._prepared(request, ticket, stays=int(now))
 
     def aim(self, encoded: Any, address: int) -> bool:
         """Have repeat() reduce a tensor that lies elsewhere, in place. Report whether it will."""
-        return False
+        TENSOR.pack_into(encoded.args[0], 0, address, address)
+        return True
 
     def repeat(self, encoded: Any) -> bool:
         """Submit what encode() has returned. Report whether it has ended."""
-        request, ticket, now = encoded
-        if now:
-            return self.start_now(request, ticket)
-        self.start([request], [ticket])
-        return False
+        code = encoded()
+        if code and code != MET:
+            raise self._error(code)
+        return bool(code)
 
     def turn(self, request: Request, mark: int, seconds: float) -> bool:
         """Carry out an allreduce as one of many that all ranks make in the same order.
 
         Report whether it was. Raise TimeoutError if the others do not come within so many seconds.
         """
-        raise NotImplementedError
+        ticket = Ticket()
+        return self.repeat(self._prepared(request, ticket, stays=TURN, mark=mark, seconds=seconds))
 
     def has_slot(self, name: str) -> bool:
         """Report whether the ranks of this host have a slot for the allreduces of a name."""
-        return False
+        return bool(self._library.has_slot(name.encode()))
 
     def submit(
         self, kind: int, name: str, dtype: int, shape: Sequence[int], src: Block | None, dst: Block | None,
@@ -275,145 +328,19 @@ class Session(abc.ABC):
         result.release()
         return result.rows
 
-    def kept(self) -> None:  # noqa: B027 (a world of one process is not elastic)
-        """Note that the program has committed its state in this world."""
-
-    def news(self) -> list[HostsChanged]:
-        """Return the news about the job's hosts since the last call; does not wait for any."""
-        return []
-
-    def lost(self) -> errors.GorunError | None:
-        """Return why the world has ended, None if this rank knows of nothing; does not wait."""
-        return None
-
-    def ends(self, seconds: float, more: bool = True) -> list[tuple[int, int, int]]:
-        """Return handle, stamp and nanoseconds of operations that have ended since the first call.
-
-        Wait so long for the first one. more: there will be another call.
-        """
-        return []
-
-    @abc.abstractmethod
     def attend(self, ticket: Ticket, seconds: float | None = None) -> bool:
         """Wait for the end of an operation, so long at most. Report whether wait would now return at once."""
+        return bool(self._library.attend(ticket, -1.0 if seconds is None else seconds))
 
-    @abc.abstractmethod
+    def ended(self, ticket: Ticket) -> bool:
+        """Wait for an operation that brings no result. Report whether it succeeded; wait() tells why not."""
+        return not self._library.wait(ticket, 1)
+
     def wait(self, ticket: Ticket, copies: bool = True) -> Result:
         """Wait for an operation's end; raises if the operation failed.
 
         copies: what belongs into memory that is not the library's is brought there.
         """
-
-    def ended(self, ticket: Ticket) -> bool:
-        """Wait for an operation that brings no result. Report whether it succeeded; wait() tells why not."""
-        return False
-
-    @abc.abstractmethod
-    def close(self) -> None:
-        """Leave the world. Operations in flight fail; a second call does nothing."""
-
-
-class _Native(Session):
-    """A session of libgorun."""
-
-    def __init__(self) -> None:
-        self._library = library()
-        self._pid = os.getpid()
-        self._closed = False
-        self._regions: dict[int, Region] = {}
-        place = (ctypes.c_int64 * 9)()
-        if code := self._library.join(place):
-            raise self._error(code)
-        self.rank, self.size, self.local_rank, self.local_size = place[:4]
-        self.cross_rank, self.cross_size, self.epoch, self._shared, self.has_belt = place[4:]
-        counters.begin()
-
-    def _error(self, code: int) -> Exception:
-        text = self._library.error()
-        if os.getpid() != self._pid:
-            return errors.GorunError(
-                "a forked process cannot use its parent's session: use the start method 'spawn'"
-            )
-        if self._closed:
-            return errors.Shutdown("the session is closed")
-        if code == UNFINISHED:
-            return TimeoutError(text)
-        if code == errors.MEMORY:
-            return MemoryError(text)
-        if hasattr(self, "rank") and not self._library.joined():
-            return errors.Shutdown(text)
-        return errors.error(code, text)
-
-    def alloc(self, nbytes: int) -> Block:
-        if nbytes < 0:
-            raise ValueError(f"allocate memory: negative size {nbytes}")
-        place = (ctypes.c_int64 * 1)()
-        try:
-            if code := self._library.alloc(nbytes, place):
-                raise self._error(code)
-            return Block(place, nbytes, self._library.free, self._home)
-        except BaseException:
-            if place[0]:
-                self._library.free(place[0])
-            raise
-
-    def _home(self, address: int) -> Region:
-        place = (ctypes.c_int64 * 2)()
-        if code := self._library.pin(address, place):
-            raise self._error(code)
-        return self._regions.setdefault(place[0], Region(*place))
-
-    def _packed(self, request: Request, ticket: Ticket, **how: Any) -> bytes:
-        ticket.kind, ticket.shape = request.kind, request.shape
-        if request.kind in (ALLREDUCE, REDUCESCATTER, REDUCE):
-            how.setdefault("wire", self.wire)
-        return pack(
-            ticket, request.kind, request.name, request.dtype, request.shape, request.source, request.target,
-            **{**how, **request.options},
-        )  # fmt: skip
-
-    def start(self, requests: Sequence[Request], tickets: Sequence[Ticket]) -> None:
-        for request in requests:
-            request.check()
-        packed = b"".join(map(self._packed, requests, tickets))
-        if code := self._library.start(packed, len(packed)):
-            raise self._error(code)
-
-    def start_now(self, request: Request, ticket: Ticket) -> bool:
-        return self.repeat(self._prepared(request, ticket, stays=STAYS))
-
-    def _prepared(self, request: Request, ticket: Ticket, **how: Any) -> Callable[[], int]:
-        packed = self._packed(request, ticket, **how)
-        return functools.partial(self._library.start, ctypes.create_string_buffer(packed), len(packed))
-
-    def encode(self, request: Request, ticket: Ticket, now: bool) -> Any:
-        request.check()
-        return self._prepared(request, ticket, stays=int(now))
-
-    def aim(self, encoded: Any, address: int) -> bool:
-        TENSOR.pack_into(encoded.args[0], 0, address, address)
-        return True
-
-    def repeat(self, encoded: Any) -> bool:
-        code = encoded()
-        if code and code != MET:
-            raise self._error(code)
-        return bool(code)
-
-    def turn(self, request: Request, mark: int, seconds: float) -> bool:
-        ticket = Ticket()
-        return self.repeat(self._prepared(request, ticket, stays=TURN, mark=mark, seconds=seconds))
-
-    def has_slot(self, name: str) -> bool:
-        return bool(self._library.has_slot(name.encode()))
-
-    def attend(self, ticket: Ticket, seconds: float | None = None) -> bool:
-        return bool(self._library.attend(ticket, -1.0 if seconds is None else seconds))
-
-    def ended(self, ticket: Ticket) -> bool:
-        return not self._library.wait(ticket, 1)
-
-    def wait(self, ticket: Ticket, copies: bool = True) -> Result:
         if code := self._library.wait(ticket, copies):
             raise self._error(code)
         shape = ticket.shape
@@ -428,23 +355,31 @@ class _Native(Session):
         return Result(shape, rows, view, functools.partial(self._library.release, ticket), ticket[TOOK])
 
     def kept(self) -> None:
+        """Note that the program has committed its state in this world."""
         self._library.kept()
 
     def news(self) -> list[HostsChanged]:
+        """Return the news about the job's hosts since the last call; does not wait for any."""
         pairs = (ctypes.c_uint64 * 64)()
         n = self._library.news(pairs, 32)
         return [HostsChanged(*pairs[2 * i : 2 * i + 2]) for i in range(n)]
 
     def lost(self) -> errors.GorunError | None:
+        """Return why the world has ended, None if this rank knows of nothing; does not wait."""
         code = self._library.lost()
         return self._error(code) if code else None  # type: ignore[return-value]
 
     def ends(self, seconds: float, more: bool = True) -> list[tuple[int, int, int]]:
+        """Return handle, stamp and nanoseconds of operations that have ended since the first call.
+
+        Wait so long for the first one. more: there will be another call.
+        """
         triples = (ctypes.c_int64 * (3 * 256))()
         n = self._library.ends(triples, 256 if more else 0, seconds)
         return [(handle, stamp, 1000 * took) for handle, stamp, took in zip(*[iter(triples[: 3 * n])] * 3)]
 
     def close(self) -> None:
+        """Leave the world. Operations in flight fail; a second call does nothing."""
         if self._closed or os.getpid() != self._pid:
             return
         self._closed = True

@@ -156,7 +156,7 @@ class FakeSession(Session):
         self.rank, self.size = rank, engine.size
         self.local_rank, self.local_size = rank, engine.size
         self.cross_rank, self.cross_size = 0, 1
-        self.epoch = 1
+        self.epoch, self.has_belt = 1, 0
         self.requests = {}
         self.numbers = itertools.count(1)
         self.memories, self.regions = {}, {}  # by address: those of blocks that were not freed, and all
@@ -218,6 +218,31 @@ class FakeSession(Session):
                 del self.requests[handle]
                 raise
             ticket[0], ticket[BEGUN] = handle, 1
+
+    def start_now(self, request, ticket):
+        self.start([request], [ticket])
+        return False
+
+    def encode(self, request, ticket, now):
+        return request, ticket
+
+    def aim(self, encoded, address):
+        return False
+
+    def repeat(self, encoded):
+        return self.start_now(*encoded)
+
+    def has_slot(self, name):
+        return False
+
+    def kept(self):
+        pass
+
+    def ended(self, ticket):
+        return False
+
+    def ends(self, seconds, more=True):
+        return []
 
     def poll(self, ticket):
         request = self.requests.get(ticket[0])
