@@ -266,19 +266,21 @@ def _broadcast_by_host(
 
 
 def broadcast_all(
-    binding: Binding, tensors: Sequence[Any], root_rank: int, process_set: ProcessSet
+    binding: Binding, tensors: Sequence[Any], root_rank: int, process_set: ProcessSet, name: str | None = None
 ) -> None:
     """Overwrite any number of tensors with the root's: many small ones as one, to bound the shared memory."""
     under_way: list[int] = []
     batch: list[Any] = []
-    nbytes = 0
+    nbytes = count = 0
     for i, tensor in enumerate(tensors, 1):
         dtype, shape = binding.describe(tensor)
         batch.append(tensor)
         nbytes += math.prod(shape) * element_type(dtype)[1]
         if nbytes < BATCH_BYTES and i < len(tensors):
             continue
-        under_way.append(broadcast(binding, batch, batch, root_rank, process_set=process_set))
+        count += 1
+        part = None if name is None else f"{name}.{count}"
+        under_way.append(broadcast(binding, batch, batch, root_rank, name=part, process_set=process_set))
         batch, nbytes = [], 0
         if len(under_way) == BATCHES_UNDER_WAY:
             basics.world().synchronize(under_way.pop(0))

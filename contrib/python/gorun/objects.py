@@ -7,7 +7,6 @@ handles untrusted data what you would not load from that data.
 
 from __future__ import annotations
 
-import collections
 import ctypes
 import pickle
 from collections.abc import Callable, Sequence
@@ -22,8 +21,7 @@ _PROTOCOL = 5  # the first that leaves memory out
 # An object that offers its memory to pickle, such as an array, is sent as it is if it is that large, in
 # pieces of so many bytes: each is copied only into the arena and out of it, while others are under way.
 _OWN_WAY = 1 << 20
-_PIECE = 16 << 20
-_PIECES_UNDER_WAY = 4
+_PIECE = collectives.BATCH_BYTES
 
 
 class _Bytes:
@@ -89,22 +87,8 @@ class _Frame:
 
 
 def _broadcast(memories: list[memoryview], root: int, name: str | None, process_set: ProcessSet) -> None:
-    world = basics.world()
-    under_way: collections.deque[int] = collections.deque()
-    count = 0
-    for memory in memories:
-        for start in range(0, len(memory), _PIECE):
-            piece = [memory[start : start + _PIECE]]
-            count += 1
-            member = None if name is None else f"{name}.{count}"
-            handle = collectives.broadcast(
-                _Bytes(), piece, piece, root, name=member, process_set=process_set
-            )
-            under_way.append(handle)
-            if len(under_way) == _PIECES_UNDER_WAY:
-                world.synchronize(under_way.popleft())
-    while under_way:
-        world.synchronize(under_way.popleft())
+    pieces = [memory[at : at + _PIECE] for memory in memories for at in range(0, len(memory), _PIECE)]
+    collectives.broadcast_all(_Bytes(), pieces, root, process_set, name)
 
 
 def allgather_object(

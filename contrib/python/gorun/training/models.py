@@ -11,9 +11,6 @@ from gorun import basics, collectives
 from gorun.numpy import _Numpy
 from gorun.process_sets import ProcessSet, global_process_set
 
-# Many variables are sent as one, so many bytes at a time, to bound the shared memory.
-_BATCH_BYTES = 16 << 20
-
 
 def read(variable: Any) -> np.ndarray:
     """Return a copy of a variable."""
@@ -50,17 +47,8 @@ def broadcast(
     """Overwrite variables with the values of rank root_rank."""
     if process_set.size() == 1:
         return
-    world, binding = basics.world(), _Numpy()
-    batch: list[Any] = []
-    room = _BATCH_BYTES
-    for i, variable in enumerate(variables):
-        batch.append(variable)
-        room -= read(variable).nbytes
-        if room > 0 and i + 1 < len(variables):
-            continue
-        arrays = [read(variable) for variable in batch]
-        handle = collectives.broadcast(binding, arrays, None, root_rank, process_set=process_set)
-        for variable, value in zip(batch, world.synchronize(handle)):
-            if basics.rank() != root_rank:
-                write(variable, value)
-        batch, room = [], _BATCH_BYTES
+    arrays = [read(variable) for variable in variables]
+    collectives.broadcast_all(_Numpy(), arrays, root_rank, process_set)
+    if basics.rank() != root_rank:
+        for variable, value in zip(variables, arrays):
+            write(variable, value)
