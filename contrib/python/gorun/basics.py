@@ -16,6 +16,14 @@ if TYPE_CHECKING:
 
     from gorun.timeline import Timeline
 
+# What front ends pass on as it is.
+__all__ = [
+    "ccl_built", "cross_rank", "cross_size", "cuda_built", "ddl_built", "gloo_built", "gloo_enabled",
+    "is_homogeneous", "is_initialized", "local_rank", "local_size", "mpi_built", "mpi_enabled",
+    "mpi_threads_supported", "nccl_built", "rank", "rocm_built", "shutdown", "size", "start_timeline",
+    "stop_timeline", "sycl_built",
+]  # fmt: skip
+
 DYNAMIC = "DYNAMIC"  # the value of HOROVOD_TIMELINE that waits for start_timeline()
 
 # What the environment says of a rank's place: the number of a session, and its names there.
@@ -287,32 +295,12 @@ class HorovodBasics:
     def __init__(self, pkg_path: str = "", *args: str) -> None:
         pass
 
-    init = staticmethod(init)
-    shutdown = staticmethod(shutdown)
-    is_initialized = staticmethod(is_initialized)
-    start_timeline = staticmethod(start_timeline)
-    stop_timeline = staticmethod(stop_timeline)
-    size = staticmethod(size)
-    local_size = staticmethod(local_size)
-    cross_size = staticmethod(cross_size)
-    rank = staticmethod(rank)
-    local_rank = staticmethod(local_rank)
-    cross_rank = staticmethod(cross_rank)
-    is_homogeneous = staticmethod(is_homogeneous)
-    mpi_threads_supported = staticmethod(mpi_threads_supported)
-    mpi_enabled = staticmethod(mpi_enabled)
-    mpi_built = staticmethod(mpi_built)
-    gloo_enabled = staticmethod(gloo_enabled)
-    gloo_built = staticmethod(gloo_built)
-    nccl_built = staticmethod(nccl_built)
-    ddl_built = staticmethod(ddl_built)
-    ccl_built = staticmethod(ccl_built)
-    cuda_built = staticmethod(cuda_built)
-    rocm_built = staticmethod(rocm_built)
-    sycl_built = staticmethod(sycl_built)
-
     @staticmethod
     def _get_process_set_ids_and_ranks() -> dict[int, list[int]]:
         """Return the ranks of each process set by its number."""
         sets = {number: list(ranks) for number, ranks in world().process_sets.items()}
         return {0: list(range(size())), **sets}
+
+
+for _name in ("init", *__all__):
+    setattr(HorovodBasics, _name, staticmethod(globals()[_name]))

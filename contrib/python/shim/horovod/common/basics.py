@@ -1,1 +1,2 @@
 from gorun.basics import *
+from gorun.basics import TYPE_CHECKING, HorovodBasics
