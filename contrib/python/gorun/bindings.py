@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Callable, Protocol
 
 from gorun import constants
@@ -62,48 +63,47 @@ class Binding(Protocol):
         """Return a new tensor of that shape, otherwise like another, from memory that may be read-only."""
 
 
+@dataclass
+class Call:
+    """What a caller wants, under complete names: one for each tensor, or one for all of them."""
+
+    world: World
+    process_set: ProcessSet
+    tensors: Sequence[Any]
+    targets: Sequence[Any] | None
+    names: Sequence[str]
+    then: Callable[[Any], Any]
+    op: int = constants.SUM
+    prescale: float = 1.0
+    postscale: float = 1.0
+
+
 class DevicePath(Protocol):
     """Operations on tensors where they are, in the memory of devices, for a framework that has such tensors.
 
-    by_host starts the operation on the path by the host, and returns its handle.
+    Each returns the handle of what it has started, None if the tensors go by the host. by_host starts that,
+    and returns its handle; by_host(i) does so for a tensor that has a name of its own.
     """
 
     def holds(self, tensor: Any) -> bool:
         """Report whether a tensor lies on a device."""
 
-    def allreduce(
-        self, world: World, tensors: Sequence[Any], targets: Sequence[Any] | None, name: str, op: int,
-        prescale: float, postscale: float, process_set: ProcessSet, then: Callable[[Any], Any],
-        by_host: Callable[[], int],
-    ) -> int | None:  # fmt: skip
-        """Start what allreduce() does, under a complete name; None if it goes by the host."""
+    def allreduce(self, call: Call, by_host: Callable[[], int]) -> int | None:
+        """Start what allreduce() does."""
 
-    def broadcast(
-        self, world: World, tensors: Sequence[Any], targets: Sequence[Any] | None, root_rank: int, name: str,
-        process_set: ProcessSet, then: Callable[[Any], Any], by_host: Callable[[], int],
-    ) -> int | None:  # fmt: skip
-        """Start what broadcast() does, under a complete name; None if it goes by the host."""
+    def broadcast(self, call: Call, root_rank: int, by_host: Callable[[], int]) -> int | None:
+        """Start what broadcast() does."""
 
-    # Each tensor has a name of its own here, and goes by the host alone: by_host(i) starts it.
+    def allgather(self, call: Call, by_host: Callable[[int], int]) -> int | None:
+        """Start what allgather() does."""
 
-    def allgather(
-        self, world: World, tensors: Sequence[Any], targets: Sequence[Any] | None, names: Sequence[str],
-        process_set: ProcessSet, then: Callable[[Any], Any], by_host: Callable[[int], int],
-    ) -> int | None:  # fmt: skip
-        """Start what allgather() does; None if it goes by the host."""
-
-    def reducescatter(
-        self, world: World, tensors: Sequence[Any], targets: Sequence[Any] | None, names: Sequence[str],
-        op: int, prescale: float, postscale: float, process_set: ProcessSet, then: Callable[[Any], Any],
-        by_host: Callable[[int], int],
-    ) -> int | None:  # fmt: skip
-        """Start what reducescatter() does; None if it goes by the host."""
+    def reducescatter(self, call: Call, by_host: Callable[[int], int]) -> int | None:
+        """Start what reducescatter() does."""
 
     def alltoall(
-        self, world: World, tensor: Any, target: Any, splits: Sequence[int], received: Sequence[int],
-        name: str, process_set: ProcessSet, then: Callable[[Any], Any], by_host: Callable[[], int],
-    ) -> int | None:  # fmt: skip
-        """Start what alltoall() does; None if it goes by the host.
+        self, call: Call, splits: Sequence[int], received: Sequence[int], by_host: Callable[[], int]
+    ) -> int | None:
+        """Start what alltoall() does.
 
         received: how many rows this rank expects from each. If that is wrong on any rank, the host has it.
         """

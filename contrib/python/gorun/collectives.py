@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Callable, Protocol
 
 from gorun import basics, constants
-from gorun.bindings import Binding, element_type, on_device, path_of
+from gorun.bindings import Binding, Call, element_type, on_device, path_of
 from gorun.layout import pack
 from gorun.library import FOLLOWING, LEADING
 from gorun.process_sets import ProcessSet, global_process_set
@@ -100,9 +100,8 @@ def allreduce(
 
     path = path_of(tensors)
     if path is not None:
-        handle = path.allreduce(
-            world, tensors, targets, name, op, prescale, postscale, process_set, then, by_host
-        )
+        call = Call(world, process_set, tensors, targets, [name], then, op, prescale, postscale)
+        handle = path.allreduce(call, by_host)
         if handle is not None:
             return handle
     return by_host()
@@ -244,7 +243,9 @@ def broadcast(
 
     path = path_of(tensors)
     if path is not None:
-        handle = path.broadcast(world, tensors, targets, root_rank, name, process_set, then, by_host)
+        handle = path.broadcast(
+            Call(world, process_set, tensors, targets, [name], then), root_rank, by_host
+        )
         if handle is not None:
             return handle
     return by_host()
@@ -310,7 +311,7 @@ def allgather(
 
     path = path_of(tensors)
     if path is not None:
-        handle = path.allgather(world, tensors, targets, names, process_set, then, alone)
+        handle = path.allgather(Call(world, process_set, tensors, targets, names, then), alone)
         if handle is not None:
             return handle
     return _allgather_by_host(world, binding, tensors, names, process_set, then)
@@ -380,7 +381,9 @@ def alltoall(
     path = path_of([tensor]) if shape and not operation.wrong else None
     if path is not None:
         expected = splits if received is None else received  # assume that it receives what it sends
-        handle = path.alltoall(world, tensor, target, splits, expected, name, process_set, then, by_host)
+        targets = None if target is None else [target]
+        call = Call(world, process_set, [tensor], targets, [name], then)
+        handle = path.alltoall(call, splits, expected, by_host)
         if handle is not None:
             return handle
     return by_host()
@@ -436,10 +439,8 @@ def reducescatter(
 
     path = path_of(tensors)
     if path is not None:
-        handle = path.reducescatter(
-            world, tensors, targets, names, op, prescale, postscale, process_set, then,
-            lambda i: by_host([tensors[i]], [names[i]], first),
-        )  # fmt: skip
+        call = Call(world, process_set, tensors, targets, names, then, op, prescale, postscale)
+        handle = path.reducescatter(call, lambda i: by_host([tensors[i]], [names[i]], first))
         if handle is not None:
             return handle
     return by_host(tensors, names, then)

@@ -88,35 +88,18 @@ class Group(Calls):
         All ranks give an operation the same name. It begins after what the stream was given so far. The
         other operations do the same. What else must be equal on all ranks is in also.
         """
-        kind, how = nccl.DATA_TYPES[dtype], OPS[op]
-
-        def launch(comm: int, own: int) -> None:
-            self.call("ncclAllReduce", source, target, count, kind, how, comm, own)
-
-        return self.start(name, (dtype, count, op, also), launch, stream, by_host=by_host)
-
-    def reduce(
-        self, name: str, source: int, target: int, count: int, dtype: str, op: int, root: int, stream: int
-    ) -> Work:
-        """Start to reduce elements of all ranks for one of them."""
-        kind, how = nccl.DATA_TYPES[dtype], OPS[op]
-
-        def launch(comm: int, own: int) -> None:
-            self.call("ncclReduce", source, target, count, kind, how, root, comm, own)
-
-        return self.start(name, (dtype, count, op, root), launch, stream)
+        arguments = source, target, count, nccl.DATA_TYPES[dtype], OPS[op]
+        how = dtype, count, op, also
+        return self.start(name, how, self._calling("ncclAllReduce", *arguments), stream, by_host=by_host)
 
     def broadcast(
         self, name: str, source: int, target: int, count: int, dtype: str, root: int, stream: int,
         also: object = None, by_host: Callable[[], int] | None = None,
     ) -> Work:  # fmt: skip
         """Start to send the root's elements to all."""
-        kind = nccl.DATA_TYPES[dtype]
-
-        def launch(comm: int, own: int) -> None:
-            self.call("ncclBroadcast", source, target, count, kind, root, comm, own)
-
-        return self.start(name, (dtype, count, root, also), launch, stream, by_host=by_host)
+        arguments = source, target, count, nccl.DATA_TYPES[dtype], root
+        how = dtype, count, root, also
+        return self.start(name, how, self._calling("ncclBroadcast", *arguments), stream, by_host=by_host)
 
     def allgather(
         self, name: str, source: int, target: int, count: int, dtype: str, stream: int, also: object = None,
@@ -126,11 +109,7 @@ class Group(Calls):
 
         Ranks that have different numbers of them, or none at all, leave it to the host.
         """
-        kind = nccl.DATA_TYPES[dtype]
-
-        def launch(comm: int, own: int) -> None:
-            self.call("ncclAllGather", source, target, count, kind, comm, own)
-
+        launch = self._calling("ncclAllGather", source, target, count, nccl.DATA_TYPES[dtype])
         balance = [*self._alike(count), int(not count)]
         return self.start(name, (dtype, also), launch, stream, by_host=by_host, balance=balance)
 
@@ -139,12 +118,9 @@ class Group(Calls):
         also: object = None, by_host: Callable[[], int] | None = None,
     ) -> Work:  # fmt: skip
         """Start to reduce elements of all ranks, of which each gets its share of so many."""
-        kind, how = nccl.DATA_TYPES[dtype], OPS[op]
-
-        def launch(comm: int, own: int) -> None:
-            self.call("ncclReduceScatter", source, target, count, kind, how, comm, own)
-
-        return self.start(name, (dtype, count, op, also), launch, stream, by_host=by_host)
+        arguments = source, target, count, nccl.DATA_TYPES[dtype], OPS[op]
+        how = dtype, count, op, also
+        return self.start(name, how, self._calling("ncclReduceScatter", *arguments), stream, by_host=by_host)
 
     def alltoall(
         self, name: str, source: int, target: int, sent: Sequence[int], received: Sequence[int], dtype: str,
@@ -175,6 +151,10 @@ class Group(Calls):
         return self.start(
             name, (dtype, also), launch, stream, by_host=by_host, balance=self._matched(sent, received)
         )
+
+    def _calling(self, function: str, *arguments: int) -> Callable[[int, int], None]:
+        """Return what makes a call of NCCL, by communicator and stream."""
+        return lambda comm, own: self.call(function, *arguments, comm, own)
 
     def _alike(self, value: int) -> list[int]:
         """Return numbers whose sums over all ranks are zero if all ranks have the same value."""

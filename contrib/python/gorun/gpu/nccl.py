@@ -54,7 +54,6 @@ SIGNATURES: foreign.Signatures = {
     "ncclCommAbort": [_comm],
     "ncclCommGetAsyncError": [_comm, _out(_int)],
     "ncclAllReduce": [_address, _address, _size, _int, _int, _comm, _stream],
-    "ncclReduce": [_address, _address, _size, _int, _int, _int, _comm, _stream],
     "ncclBroadcast": [_address, _address, _size, _int, _int, _comm, _stream],
     "ncclAllGather": [_address, _address, _size, _int, _comm, _stream],
     "ncclReduceScatter": [_address, _address, _size, _int, _int, _comm, _stream],

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from gorun import basics, bindings, collectives
+from gorun.bindings import Call
 from gorun.constants import AVERAGE, SUM
 from gorun.gpu import nccl, path, route
 from gorun.gpu.group import OPS, Group
@@ -118,71 +119,47 @@ class Path:
         """Report whether a tensor, of any framework, is one of torch's on a GPU."""
         return isinstance(tensor, torch.Tensor) and on_gpu(tensor)
 
-    def allreduce(
-        self,
-        world: World,
-        tensors: Sequence[torch.Tensor],
-        targets: Sequence[torch.Tensor] | None,
-        name: str,
-        op: int,
-        prescale: float,
-        postscale: float,
-        process_set: ProcessSet,
-        then: Callable[[Any], Any],
-        by_host: Callable[[], int],
-    ) -> int | None:
+    def allreduce(self, call: Call, by_host: Callable[[], int]) -> int | None:
         """Start to reduce tensors; None if they go by the host."""
+        tensors, targets = call.tensors, call.targets
         dtype = tensors[0].dtype
-        alike = all(on_gpu(t) and t.dtype is dtype and t.device == tensors[0].device for t in tensors)
-        if not alike or not reducible(dtype, op, prescale, postscale):
+        alike = all(t.dtype is dtype for t in tensors) and any(t.numel() for t in tensors)  # or no address
+        if not alike or not reducible(dtype, call.op, call.prescale, call.postscale):
             return None
-        if not any(tensor.numel() for tensor in tensors):
-            return None  # it has no address
-        group = group_of(tensors[0], process_set)
+        group = _group(call)
         if group is None:
             return None
         source = _flat(tensors)
-        if prescale != 1.0:
-            source = source * prescale
+        if call.prescale != 1.0:
+            source = source * call.prescale
         own = targets is not None and len(tensors) == 1 and targets[0].is_contiguous()
         target = targets[0].detach().view(-1) if own and targets else torch.empty_like(source)
         shapes = tuple(tuple(tensor.shape) for tensor in tensors)
         work = group.allreduce(
-            name, source.data_ptr(), target.data_ptr(), source.numel(), type_name(dtype), op,
-            stream_of(source), also=(shapes, prescale, postscale), by_host=by_host,
+            call.names[0], source.data_ptr(), target.data_ptr(), source.numel(), type_name(dtype), call.op,
+            stream_of(source), also=(shapes, call.prescale, call.postscale), by_host=by_host,
         )  # fmt: skip
 
         def finish() -> Any:
-            if postscale != 1.0:
-                target.mul_(postscale)
-            return then(_spread(target, shapes, targets, own))
+            if call.postscale != 1.0:
+                target.mul_(call.postscale)
+            return call.then(_spread(target, shapes, targets, own))
 
-        return world.launch(Ongoing(world, work, [source, target], finish))  # type: ignore[arg-type]
+        return _launched(call, Ongoing(call.world, work, [source, target], finish))
 
-    def broadcast(
-        self,
-        world: World,
-        tensors: Sequence[torch.Tensor],
-        targets: Sequence[torch.Tensor] | None,
-        root_rank: int,
-        name: str,
-        process_set: ProcessSet,
-        then: Callable[[Any], Any],
-        by_host: Callable[[], int],
-    ) -> int | None:
+    def broadcast(self, call: Call, root_rank: int, by_host: Callable[[], int]) -> int | None:
         """Start to send the root's tensors to all; None if they go by the host."""
-        alike = all(on_gpu(t) and t.device == tensors[0].device for t in tensors)
-        some = any(tensor.numel() for tensor in tensors)
-        if not alike or not some or not 0 <= root_rank < world.session.size:
+        tensors, targets = call.tensors, call.targets
+        if not any(tensor.numel() for tensor in tensors) or not 0 <= root_rank < call.world.session.size:
             return None
-        group = group_of(tensors[0], process_set)
+        group = _group(call)
         if not isinstance(group, Group):
             return None
         source = torch.cat([_bytes(tensor) for tensor in tensors])
         kinds = tuple((type_name(tensor.dtype), tuple(tensor.shape)) for tensor in tensors)
         work = group.broadcast(
-            name, source.data_ptr(), source.data_ptr(), source.numel(), "uint8", root_rank, stream_of(source),
-            also=kinds, by_host=by_host,
+            call.names[0], source.data_ptr(), source.data_ptr(), source.numel(), "uint8", root_rank,
+            stream_of(source), also=kinds, by_host=by_host,
         )  # fmt: skip
 
         def finish() -> Any:
@@ -192,153 +169,120 @@ class Path:
                 piece = source[at : at + nbytes].clone()  # at an address that suits any type
                 outputs.append(piece.view(tensor.dtype).view(tensor.shape))
                 at += nbytes
-            if targets is None:
-                return then(outputs)
-            for target, output in zip(targets, outputs):
-                overwrite(target, output)
-            return then(targets)
+            return call.then(_placed(outputs, targets))
 
-        return world.launch(Ongoing(world, work, [source], finish))  # type: ignore[arg-type]
+        return _launched(call, Ongoing(call.world, work, [source], finish))
 
-    def allgather(
-        self,
-        world: World,
-        tensors: Sequence[torch.Tensor],
-        targets: Sequence[torch.Tensor] | None,
-        names: Sequence[str],
-        process_set: ProcessSet,
-        then: Callable[[Any], Any],
-        by_host: Callable[[int], int],
-    ) -> int | None:
+    def allgather(self, call: Call, by_host: Callable[[int], int]) -> int | None:
         """Start to join tensors of all ranks; None if they go by the host."""
-        if not all(tensor.dim() and math.prod(tensor.shape[1:]) for tensor in tensors):
+        if not all(tensor.dim() and math.prod(tensor.shape[1:]) for tensor in call.tensors):
             return None
-        group = _whole_group(tensors, process_set)
-        if group is None:
+        group = _group(call)
+        if not isinstance(group, Group):
             return None
-        size = world.session.size
+        session = call.world.session
 
         def start(i: int) -> Ongoing:
-            tensor = tensors[i]
+            tensor = call.tensors[i]
             rows, *row = tensor.shape
             source = _bytes(tensor)
-            whole = _target(targets, i, tensor, (rows * size, *row))
-            source = _apart(source, whole, world.session.rank * source.numel())
+            whole = _target(call, i, (rows * session.size, *row))
+            source = _apart(source, whole, session.rank * source.numel())
             work = group.allgather(
-                names[i], source.data_ptr(), whole.data_ptr(), source.numel(), "uint8", stream_of(tensor),
-                also=(type_name(tensor.dtype), row), by_host=lambda: by_host(i),
+                call.names[i], source.data_ptr(), whole.data_ptr(), source.numel(), "uint8",
+                stream_of(tensor), also=(type_name(tensor.dtype), row), by_host=lambda: by_host(i),
             )  # fmt: skip
-            return Ongoing(world, work, [source, whole], lambda: (whole, (rows,) * size))
+            return Ongoing(call.world, work, [source, whole], lambda: (whole, (rows,) * session.size))
 
-        return _launch(world, start, len(tensors), then)
+        return _launch(call, start)
 
-    def reducescatter(
-        self,
-        world: World,
-        tensors: Sequence[torch.Tensor],
-        targets: Sequence[torch.Tensor] | None,
-        names: Sequence[str],
-        op: int,
-        prescale: float,
-        postscale: float,
-        process_set: ProcessSet,
-        then: Callable[[Any], Any],
-        by_host: Callable[[int], int],
-    ) -> int | None:
+    def reducescatter(self, call: Call, by_host: Callable[[int], int]) -> int | None:
         """Start to reduce tensors for the ranks' shares of the rows; None if they go by the host."""
-        size = world.session.size
-        even = all(tensor.dim() and tensor.shape[0] % size == 0 and tensor.numel() for tensor in tensors)
-        exact = all(reducible(tensor.dtype, op, prescale, postscale) for tensor in tensors)
-        if op not in (AVERAGE, SUM) or not even or not exact:
+        session = call.world.session
+        even = all(t.dim() and t.shape[0] % session.size == 0 and t.numel() for t in call.tensors)
+        exact = all(reducible(t.dtype, call.op, call.prescale, call.postscale) for t in call.tensors)
+        if call.op not in (AVERAGE, SUM) or not even or not exact:
             return None
-        group = _whole_group(tensors, process_set)
-        if group is None:
+        group = _group(call)
+        if not isinstance(group, Group):
             return None
 
         def start(i: int) -> Ongoing:
-            tensor = tensors[i]
+            tensor = call.tensors[i]
             rows, *row = tensor.shape
             source = tensor.detach().contiguous()
-            if prescale != 1.0:
-                source = source * prescale
-            share = _target(targets, i, tensor, (rows // size, *row))
-            source = _apart(source, share, -world.session.rank * share.numel() * share.element_size())
+            if call.prescale != 1.0:
+                source = source * call.prescale
+            share = _target(call, i, (rows // session.size, *row))
+            source = _apart(source, share, -session.rank * share.numel() * share.element_size())
             work = group.reducescatter(
-                names[i], source.data_ptr(), share.data_ptr(), share.numel(), type_name(tensor.dtype), op,
-                stream_of(tensor), also=(tuple(tensor.shape), prescale, postscale),
+                call.names[i], source.data_ptr(), share.data_ptr(), share.numel(), type_name(tensor.dtype),
+                call.op, stream_of(tensor), also=(tuple(tensor.shape), call.prescale, call.postscale),
                 by_host=lambda: by_host(i),
             )  # fmt: skip
 
             def finish() -> torch.Tensor:
-                return share.mul_(postscale) if postscale != 1.0 else share
+                return share.mul_(call.postscale) if call.postscale != 1.0 else share
 
-            return Ongoing(world, work, [source, share], finish)
+            return Ongoing(call.world, work, [source, share], finish)
 
-        return _launch(world, start, len(tensors), then)
+        return _launch(call, start)
 
     def alltoall(
-        self,
-        world: World,
-        tensor: torch.Tensor,
-        target: torch.Tensor | None,
-        splits: Sequence[int],
-        received: Sequence[int],
-        name: str,
-        process_set: ProcessSet,
-        then: Callable[[Any], Any],
-        by_host: Callable[[], int],
+        self, call: Call, splits: Sequence[int], received: Sequence[int], by_host: Callable[[], int]
     ) -> int | None:
         """Start to send rows to the ranks, and to receive some from each; None if they go by the host."""
+        (tensor,) = call.tensors
         row = tuple(tensor.shape[1:])
         if not math.prod(row):
             return None
-        group = _whole_group([tensor], process_set)
-        if group is None:
+        group = _group(call)
+        if not isinstance(group, Group):
             return None
         nbytes = math.prod(row) * tensor.element_size()
         source = _bytes(tensor)
-        output = _target(None if target is None else [target], 0, tensor, (sum(received), *row))
+        output = _target(call, 0, (sum(received), *row))
         if _overlap(source, output):
             source = source.clone()  # what arrives may be there before what leaves is read
         work = group.alltoall(
-            name, source.data_ptr(), output.data_ptr(), [rows * nbytes for rows in splits],
+            call.names[0], source.data_ptr(), output.data_ptr(), [rows * nbytes for rows in splits],
             [rows * nbytes for rows in received], "uint8", stream_of(tensor),
             also=(type_name(tensor.dtype), row), by_host=by_host,
         )  # fmt: skip
-        return world.launch(  # type: ignore[arg-type]
-            Ongoing(world, work, [source, output], lambda: then((output, tuple(received))))
-        )
+        result = output, tuple(received)
+        return _launched(call, Ongoing(call.world, work, [source, output], lambda: call.then(result)))
 
 
-def _whole_group(tensors: Sequence[torch.Tensor], process_set: ProcessSet) -> Group | None:
-    """Return the group of all ranks for tensors of one device; None if they go by the host."""
-    if not all(on_gpu(tensor) and tensor.device == tensors[0].device for tensor in tensors):
+def _group(call: Call) -> Group | Hierarchy | Ipc | None:
+    """Return the group for tensors that lie on one device; None if they go by the host."""
+    first = call.tensors[0]
+    if not all(on_gpu(tensor) and tensor.device == first.device for tensor in call.tensors):
         return None
-    group = group_of(tensors[0], process_set)
-    return group if isinstance(group, Group) else None
+    return group_of(first, call.process_set)
 
 
-def _launch(
-    world: World, start: Callable[[int], Ongoing], count: int, then: Callable[[Any], Any]
-) -> int:
-    """Start so many operations of one call; all of them end, also if one cannot be started."""
+def _launched(call: Call, ongoing: Ongoing | Together) -> int:
+    return call.world.launch(ongoing)  # type: ignore[arg-type]
+
+
+def _launch(call: Call, start: Callable[[int], Ongoing]) -> int:
+    """Start an operation for each tensor of a call; all of them end, also if one cannot be started."""
     parts: list[Ongoing] = []
     try:
-        for i in range(count):
+        for i in range(len(call.tensors)):
             parts.append(start(i))
     except BaseException:
         for part in parts:
-            world.abandon(part)  # type: ignore[arg-type]
+            call.world.abandon(part)  # type: ignore[arg-type]
         raise
-    return world.launch(Together(parts, then))  # type: ignore[arg-type]
+    return _launched(call, Together(parts, call.then))
 
 
-def _target(
-    targets: Sequence[torch.Tensor] | None, i: int, like: torch.Tensor, shape: tuple[int, ...]
-) -> torch.Tensor:
+def _target(call: Call, i: int, shape: tuple[int, ...]) -> torch.Tensor:
     """Return a tensor of that shape: over the memory of the i-th target, if that fits, or else a new one."""
-    if targets is not None:
-        target = targets[i].detach()
+    like = call.tensors[i]
+    if call.targets is not None:
+        target = call.targets[i].detach()
         if (target.dtype, target.device, target.numel()) == (like.dtype, like.device, math.prod(shape)):
             if on_gpu(target) and target.is_contiguous():
                 return target.view(shape)
@@ -378,7 +322,13 @@ def _spread(
     if targets is not None and own:
         return list(targets)
     sizes = [math.prod(shape) for shape in shapes]
-    outputs = [piece.view(shape) for piece, shape in zip(flat.split(sizes), shapes)]
+    return _placed([piece.view(shape) for piece, shape in zip(flat.split(sizes), shapes)], targets)
+
+
+def _placed(
+    outputs: list[torch.Tensor], targets: Sequence[torch.Tensor] | None
+) -> list[torch.Tensor]:
+    """Return tensors, or the targets overwritten with them."""
     if targets is None:
         return outputs
     for target, output in zip(targets, outputs):
