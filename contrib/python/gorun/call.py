@@ -6,13 +6,10 @@ import base64
 import os
 import pickle
 import sys
-import textwrap
 from multiprocessing import spawn
 from typing import Any
 
 from gorun import sealed
-
-LINE = 4096  # of a result; longer lines may be cut on their way
 
 
 def main() -> None:
@@ -33,8 +30,7 @@ def main() -> None:
     data = sys.modules.get("cloudpickle", pickle).dumps(result) if by_value else pickle.dumps(result)
     rank = os.environ.get("HOROVOD_RANK", "0")
     sys.stdout.flush()
-    for line in textwrap.wrap(base64.b85encode(sealed.seal(key, f"rank {rank}", data)).decode(), LINE):
-        sys.stdout.write(f"{sealed.mark(key)} {rank} {line}\n")
+    sys.stdout.writelines(sealed.lines(key, f"rank/{rank}", data))
     sys.stdout.flush()
 
 

@@ -219,24 +219,16 @@ def _dumps(call: Any, importable: bool) -> tuple[str, bool, bool]:
 
 def _start(command: Sequence[str], environ: dict[str, str], key: str) -> tuple[dict[int, Any], int]:
     """Run a job, forward its output, and return the ranks' results and its exit status."""
-    pieces: dict[int, list[str]] = {}
-    mark = sealed.mark(key)
+    reader = sealed.Reader(key, sys.stdout)
     with subprocess.Popen(
         command, env={**os.environ, **environ}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
         errors="surrogateescape",
     ) as job:  # fmt: skip
         assert job.stdout is not None
         for line in job.stdout:
-            before, found, after = line.partition(mark + " ")
-            if not found:
-                sys.stdout.write(line)
-                continue
-            rank, _, data = after.partition(" ")
-            if rank.isdecimal():  # or somebody prints the mark
-                pieces.setdefault(int(rank), []).append(data.strip())
+            reader.take(line)
         status = job.wait()
     sys.stdout.flush()
-    return {
-        rank: sealed.unseal(key, f"rank {rank}", base64.b85decode("".join(parts)))
-        for rank, parts in pieces.items()
-    }, status
+    if reader.broken is not None:
+        raise reader.broken
+    return {int(source.rpartition("/")[2]): it for source, it in reader.found.items()}, status

@@ -150,10 +150,10 @@ class SparkTest(unittest.TestCase):
 
     def test_the_program_of_ranks(self):
         found = outcome.Outcomes("run", "key", io.StringIO())
-        for number, value in enumerate(("x" * 3 * outcome.LINE, 0)):
+        for number, value in enumerate(("x" * 3 * sealed.LINE, 0)):
             for line in self.ran(number, (divmod, (7, value), {}) if number else (str, (value,), {})):
                 found.take(line)
-        self.assertEqual(found.results(), ["x" * 3 * outcome.LINE])
+        self.assertEqual(found.results(), ["x" * 3 * sealed.LINE])
         said = "^run: rank 1 on h: ZeroDivisionError: .*; rank 1 exited\nTraceback"
         self.assertRegex(str(found.failure("rank 1 exited")), said)
         found.take("more\n")
@@ -165,7 +165,7 @@ class SparkTest(unittest.TestCase):
         """Return the outcomes of ranks as their output brings them."""
         into = outcome.Outcomes("run", "key", io.StringIO())
         for one in found:
-            for line in outcome.lines("key", f"h/{one.rank}/{one.size}", outcome.dump(one)):
+            for line in sealed.lines("key", f"h/{one.rank}/{one.size}", outcome.dump(one)):
                 into.take(line)
         return into
 
@@ -202,7 +202,7 @@ class SparkTest(unittest.TestCase):
         found = self.taken(outcome.Outcome(0, "a", 7, size=1))
         text = channel.base64.b64encode(pickle.dumps(outcome.Outcome(0, "a", 8, size=1))).decode()
         found.take(f"{sealed.mark('key')} h/0/1 1 {text}\n")
-        self.assertEqual([one.result for one in found._found], [7])
+        self.assertEqual([one.result for one in found.found.values()], [7])
         with self.assertRaisesRegex(RuntimeError, "printed as the result of h/0/1"):
             found.results()
 

@@ -10,6 +10,7 @@ import pickle
 import sys
 import traceback
 
+from gorun import sealed
 from gorun.seats import place
 
 KEPT = "_GORUN_KEPT"  # the variable with the file that has the function
@@ -37,7 +38,7 @@ def main() -> int:
     place.quit_world()
     sys.stdout.flush()
     data = outcome.dump(found)
-    sys.stdout.writelines(outcome.lines(key, f"{host}/{os.getpid()}", data))
+    sys.stdout.writelines(sealed.lines(key, f"{host}/{os.getpid()}", data))
     sys.stdout.flush()
     return int(bool(pickle.loads(data).error))
 

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import base64
 import dataclasses
 import traceback
-from collections.abc import Iterator
 from typing import Any, TextIO
 
 from pyspark import cloudpickle  # takes what a driver's own script defines, as its functions do
 
 from gorun import sealed
 from gorun.exceptions import HorovodInternalError
-
-LINE = 4096  # of an outcome; longer lines may be cut on their way
 
 
 @dataclasses.dataclass
@@ -43,50 +39,17 @@ def dump(outcome: Outcome) -> bytes:
         return cloudpickle.dumps(failed(outcome.rank, outcome.host, error))
 
 
-def lines(key: str, process: str, pickled: bytes) -> Iterator[str]:
-    """Yield the lines that Outcomes takes."""
-    text = base64.b64encode(sealed.seal(key, process, pickled)).decode()
-    for start in range(0, len(text), LINE):
-        last = int(start + LINE >= len(text))
-        yield f"{sealed.mark(key)} {process} {last} {text[start : start + LINE]}\n"
-
-
-class Outcomes:
-    """Finds the outcomes of ranks in their output, and passes the rest of it on."""
+class Outcomes(sealed.Reader):
+    """The outcomes of ranks, from their output."""
 
     def __init__(self, caller: str, key: str, output: TextIO) -> None:
         """caller: the function that messages name."""
+        super().__init__(key, output)
         self._caller = caller
-        self._key = key
-        self._mark = sealed.mark(key)
-        self._output = output
-        self._parts: dict[str, list[str]] = {}
-        self._found: list[Outcome] = []
-        self._broken: Exception | None = None  # the first failure to take a line
-
-    def take(self, line: str) -> None:
-        """Take a line of output. What fails comes from results(): gorun's output is read on."""
-        try:
-            self._take(line)
-        except Exception as error:
-            self._broken = self._broken or error
-
-    def _take(self, line: str) -> None:
-        _, found, after = line.partition(self._mark + " ")
-        if not found:
-            self._output.write(line)
-            return
-        if len(after.split()) != 3:  # somebody prints the mark
-            return
-        process, last, data = after.split()
-        self._parts.setdefault(process, []).append(data)
-        if last == "1":
-            text = "".join(self._parts.pop(process))
-            self._found.append(sealed.unseal(self._key, process, base64.b64decode(text)))
 
     def failure(self, job: str) -> RuntimeError:
         """Return why a job failed: the last error of a rank that is no consequence, and what gorun said."""
-        causes = [found for found in self._found if found.error and not found.consequence]
+        causes = [found for found in self.found.values() if found.error and not found.consequence]
         if not causes:
             return RuntimeError(f"{self._caller}: {job}")
         last = causes[-1]
@@ -96,11 +59,11 @@ class Outcomes:
 
     def results(self, size: int = 0) -> list[Any]:
         """Return the results by rank: of so many, or of the last world. RuntimeError if one is missing."""
-        if self._broken:
+        if self.broken:
             raise RuntimeError(
-                f"{self._caller}: the output of a rank, or its result, cannot be taken: {self._broken!r}"
-            ) from self._broken
-        good = [found for found in self._found if not found.error]
+                f"{self._caller}: the output of a rank, or its result, cannot be taken: {self.broken!r}"
+            ) from self.broken
+        good = [found for found in self.found.values() if not found.error]
         if not good:
             raise RuntimeError(f"{self._caller}: the job has ended, and no rank has a result")
         if not size:
