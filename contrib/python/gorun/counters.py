@@ -99,7 +99,6 @@ class Counters:
         self._words = _words(environ)
         self._last_step = 0
         self._loading = 0  # the thread that waits for data
-        self._loads = 0  # stamp
         self.on_help: Callable[[int], object] = lambda _: None  # the library, which counts operations
 
     def address(self) -> int:
@@ -138,13 +137,8 @@ class Counters:
         self._words[ACTIVITY // 8] = COMPUTING
         return now() - began
 
-    def waited(self, began: int, took: int) -> None:
-        """Count a wait that waits() started. The operation ran for took nanoseconds once all had come."""
-        self.ran(took)
-        self.shown(self.blocked(began), took)
-
     def shown(self, blocked: int, took: int) -> None:
-        """Count nanoseconds of a wait for an operation that ran() has counted."""
+        """Count nanoseconds of a wait for an operation, which the library has counted as hidden."""
         words, seen = self._words, min(blocked, took)
         words[OTHERS // 8] += blocked - seen
         words[COMMUNICATION // 8] += seen
@@ -153,15 +147,6 @@ class Counters:
     def missed(self, began: int) -> None:
         """Count a wait for ranks that did not all come; the daemon's operation that follows counts as one."""
         self._words[OTHERS // 8] += self.blocked(began)
-
-    def moved(self, began: int) -> None:
-        """Count the time since waits() in which this rank reduced with the others, after all had come."""
-        self._words[COMMUNICATION // 8] += self.blocked(began)
-
-    def ran(self, took: int) -> None:
-        """Count an operation that had ended before the rank waited for it."""
-        self._words[HIDDEN // 8] += took
-        self._words[OPERATIONS // 8] += 1
 
     def step(self) -> None:
         """Count the end of a training step, for `gorun top` and the summary at the end of a job."""
@@ -203,16 +188,6 @@ class Counters:
         self._loading = 0
         self._words[DATA // 8] += now() - began
         self._words[ACTIVITY // 8] = COMPUTING
-
-    def event(self, number: int) -> None:
-        """Count an event of a graph, as gorun_count_event in libgorun does."""
-        if number == STEP:
-            self.step()
-            return
-        stamp = now()
-        if number == LOADED and self._loads:
-            self._words[DATA // 8] += stamp - self._loads
-        self._loads = stamp
 
     def totals(self) -> dict[str, int]:
         """Return steps, operations, and times in nanoseconds. A wait that is not over does not count."""

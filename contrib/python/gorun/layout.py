@@ -38,8 +38,3 @@ def _pack(shapes: tuple[tuple[int, ...], ...], align: int, detail: str) -> Layou
         used += -(-count // align) * align
     checksum = zlib.crc32(f"{shapes} {detail}".encode())
     return Layout(tuple(offsets), counts, used, checksum & 0x7FFFFFFF)
-
-
-def alone(count: int) -> Layout:
-    """Lay out one tensor; it needs no signature, as its shape goes with it."""
-    return Layout((0,), (count,), count)
