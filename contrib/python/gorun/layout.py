@@ -1,11 +1,11 @@
-"""How several tensors share a block: one after the other; their shapes give the borders."""
+"""Which tensors travel as one, and how they share a block: one after the other, by their shapes."""
 
 from __future__ import annotations
 
 import functools
 import math
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 
@@ -38,3 +38,16 @@ def _pack(shapes: tuple[tuple[int, ...], ...], align: int, detail: str) -> Layou
         used += -(-count // align) * align
     checksum = zlib.crc32(f"{shapes} {detail}".encode())
     return Layout(tuple(offsets), counts, used, checksum & 0x7FFFFFFF)
+
+
+def dealt(sizes: Iterable[int], capacity: int) -> list[list[int]]:
+    """Deal items to buckets of so many bytes, in order; return their indexes. A larger one goes alone."""
+    buckets: list[list[int]] = []
+    room = 0
+    for i, size in enumerate(sizes):
+        if size > room or not buckets:
+            buckets.append([])
+            room = capacity
+        buckets[-1].append(i)
+        room -= size
+    return buckets

@@ -10,6 +10,7 @@ import jax
 from gorun.collectives import Adasum, Average
 from gorun.jax.compression import Compression
 from gorun.jax.ops import reduce_tree
+from gorun.layout import dealt
 from gorun.process_sets import ProcessSet, global_process_set
 
 BUCKET_BYTES = 32 << 20  # of gradients that are reduced as one, while others are still computed
@@ -31,27 +32,15 @@ def reduce_gradients(
     if gradient_predivide_factor != 1.0 and op != Average:
         raise ValueError("gradient_predivide_factor not supported with op != Average")
     leaves, structure = jax.tree_util.tree_flatten(gradients)
+    # Every rank deals alike, as all have the same model. Adasum weighs each array by itself.
+    sizes = [leaf.size * leaf.dtype.itemsize for leaf in leaves]
     results: list[Any] = []
-    for number, bucket in enumerate(_buckets(leaves, op)):
+    for number, bucket in enumerate(dealt(sizes, 0 if op == Adasum else BUCKET_BYTES)):
         results += reduce_tree(
-            bucket, f"{name}.{number}", compression, op=op, process_set=process_set, step=not number,
-            prescale=1.0 / gradient_predivide_factor, postscale=gradient_predivide_factor,
+            [leaves[i] for i in bucket], f"{name}.{number}", compression, op=op, process_set=process_set,
+            step=not number, prescale=1.0 / gradient_predivide_factor, postscale=gradient_predivide_factor,
         )  # fmt: skip
     return jax.tree_util.tree_unflatten(structure, results)
-
-
-def _buckets(leaves: Sequence[Any], op: int) -> list[list[Any]]:
-    """Return the leaves in groups, in their order. Every rank groups alike, as all have the same model."""
-    buckets: list[list[Any]] = []
-    room = 0
-    for leaf in leaves:
-        size = leaf.size * leaf.dtype.itemsize
-        if not buckets or size > room or op == Adasum:
-            buckets.append([])
-            room = BUCKET_BYTES
-        buckets[-1].append(leaf)
-        room -= size
-    return buckets
 
 
 def DistributedOptimizer(  # noqa: N802 (Horovod's name)

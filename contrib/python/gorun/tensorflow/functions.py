@@ -8,14 +8,13 @@ from typing import Any, Callable
 import tensorflow as tf
 
 from gorun import objects
+from gorun.collectives import BATCH_BYTES
+from gorun.layout import dealt
 from gorun.process_sets import ProcessSet, global_process_set
 from gorun.tensorflow import mpi_ops
 from gorun.tensorflow.gradients import tensorflow_variable
 
 __all__ = ["allgather_object", "broadcast_object", "broadcast_object_fn", "broadcast_variables"]
-
-# Many variables are sent as one, so many bytes at a time, to bound the shared memory.
-_BATCH_BYTES = 16 << 20
 
 
 def broadcast_variables(
@@ -28,15 +27,9 @@ def broadcast_variables(
 
     inplace is Horovod's: there is one way here.
     """
-    batches: list[list[Any]] = []
-    room = 0
-    for variable in [*map(tensorflow_variable, variables)]:
-        size = (variable.shape.num_elements() or 0) * variable.dtype.size
-        if size > room or not batches:
-            batches.append([])
-            room = _BATCH_BYTES
-        batches[-1].append(variable)
-        room -= size
+    variables = [*map(tensorflow_variable, variables)]
+    sizes = [(variable.shape.num_elements() or 0) * variable.dtype.size for variable in variables]
+    batches = [[variables[i] for i in batch] for batch in dealt(sizes, BATCH_BYTES)]
     assigned = [mpi_ops.broadcast_(batch, root_rank, process_set=process_set) for batch in batches]
     return None if tf.executing_eagerly() else tf.group(*(op for batch in assigned for op in batch))
 

@@ -10,6 +10,7 @@ import tensorflow as tf
 from gorun import basics
 from gorun.collectives import Average, Min
 from gorun.features import split_list
+from gorun.layout import dealt
 from gorun.process_sets import ProcessSet, global_process_set
 from gorun.tensorflow import counting, engine, mpi_ops
 from gorun.tensorflow.compression import Compression
@@ -117,16 +118,9 @@ class Reduction:
             return [part for part in split_list(list(rest), self._groups) if part]
         if tf.executing_eagerly():
             return [list(rest)] if rest else []
-        buckets: list[list[int]] = []
-        room = 0
-        for i in reversed(rest):  # backward passes compute the last ones first
-            size = _bytes(grads[i])
-            if size > room or not buckets:
-                buckets.append([])
-                room = _BUCKET_BYTES
-            buckets[-1].append(i)
-            room -= size
-        return buckets
+        last_first = list(reversed(rest))  # as backward passes compute them
+        buckets = dealt([_bytes(grads[i]) for i in last_first], _BUCKET_BYTES)
+        return [[last_first[i] for i in bucket] for bucket in buckets]
 
 
 def _bytes(grad: Any) -> int:
