@@ -334,7 +334,7 @@ static int send_hello(const char *line) {
 	snprintf(process, sizeof process, "%d", (int)number_of(line, "rank"));
 	setenv("GORUN_TOKEN", token, 1);
 	setenv("GORUN_PROCESS", process, 1);
-	if (hello(world.out, number_of(line, "flags") == COMPANION) || get32(world.out + 16) != (uint32_t)getpid())
+	if (hello(world.out) || get32(world.out + 16) != (uint32_t)getpid())
 		return GORUN_INVALID;
 	put32(world.out + 16, (uint32_t)number_of(line, "pid"));
 	return send_message(64);

@@ -137,12 +137,6 @@ typedef struct {
  * gorun_finalize it joins the next world of an elastic job. */
 int gorun_init(void);
 
-/* Joins as a companion of another session of this process, such as Python's. Both are the same rank, but this library has
- * memory and operations of its own; it leaves with the other session at the latest. Only the other session may use gorun_join
- * and process sets, except sets that only their members declare. Both share names: each refuses a name that is in flight in the
- * other. GORUN_INVALID: this process has no other session. */
-int gorun_init_companion(void);
-
 /* Leaves the job. Operations that need this rank fail on the other ranks. Waits of other threads here return
  * GORUN_SHUTDOWN. Memory from gorun_alloc stays until gorun_free; operations of a later
  * world copy it, as any other memory. */

@@ -46,29 +46,20 @@ type pending struct {
 	counted bool // a JOIN or the removal of the group counts on it
 }
 
-// added is a pending operation that a request counts on.
-type added struct {
-	session *session
-	handle  uint32
-	name    string
-}
-
-// addPending adds what the rank, by whichever session, still submits to a group to the request that joins or removes
-// it.
-func (s *session) addPending(r *collective.Request) (all []added) {
+// addPending adds what the rank still submits to a group to the request that joins or removes it, and returns its handles
+// in the same order.
+func (s *session) addPending(r *collective.Request) (all []uint32) {
 	if r.Kind != collective.Join && r.Kind != collective.RemoveGroup {
 		return nil
 	}
 	group := counted(r)
-	for _, x := range s.whole() {
-		x.mu.Lock()
-		for handle, p := range x.pending {
-			if p.group == group {
-				p.counted = true
-				all, r.Pending = append(all, added{x, handle, p.name}), append(r.Pending, p.name)
-			}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for handle, p := range s.pending {
+		if p.group == group {
+			p.counted = true
+			all, r.Pending = append(all, handle), append(r.Pending, p.name)
 		}
-		x.mu.Unlock()
 	}
 	return all
 }
@@ -82,13 +73,13 @@ func counted(r *collective.Request) uint32 {
 }
 
 // resolveAdded resolves pending operations that ended before the engine had the request that counts on them.
-func (s *session) resolveAdded(r *collective.Request, all []added) {
-	for _, a := range all {
-		a.session.mu.Lock()
-		still := a.session.pending[a.handle] != nil
-		a.session.mu.Unlock()
+func (s *session) resolveAdded(r *collective.Request, all []uint32) {
+	for i, handle := range all {
+		s.mu.Lock()
+		still := s.pending[handle] != nil
+		s.mu.Unlock()
 		if !still {
-			s.server.cfg.Engine.Resolve(s.epoch, s.rank, counted(r), a.name)
+			s.server.cfg.Engine.Resolve(s.epoch, s.rank, counted(r), r.Pending[i])
 		}
 	}
 }
@@ -101,9 +92,6 @@ func (s *session) resolvePending(handle uint32) {
 	s.mu.Unlock()
 	if p != nil && p.counted {
 		s.server.cfg.Engine.Resolve(s.epoch, s.rank, p.group, p.name)
-	}
-	if s.primary != nil {
-		s.server.forgetParted(s)
 	}
 }
 

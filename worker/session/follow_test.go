@@ -3,7 +3,6 @@ package session_test
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -225,33 +224,20 @@ func TestFollowersOfOneTooMany(t *testing.T) {
 }
 
 // What a rank began before it joins counts, although what follows a head is submitted later; then all are in a new round.
-// A companion may have begun it.
 func TestFollowersOfWhoJoins(t *testing.T) {
-	for _, beside := range []bool{false, true} {
-		t.Run(fmt.Sprint("beside ", beside), func(t *testing.T) { followersOfWhoJoins(t, beside) })
-	}
-}
-
-func followersOfWhoJoins(t *testing.T, beside bool) {
 	h := startReal(t, 2)
 	h.begin()
-	var ranks, sessions []*client
+	var ranks []*client
 	var regions []uint32
 	var memories [][]byte
 	for rank := range 2 {
-		own := join(t, h.name, rank)
-		c := own
-		if beside {
-			c = accompany(t, h, rank)
-		}
+		c := join(t, h.name, rank)
 		region, memory := c.alloc(1 << 20)
-		ranks, sessions = append(ranks, c), append(sessions, own)
-		regions, memories = append(regions, region), append(memories, memory)
+		ranks, regions, memories = append(ranks, c), append(regions, region), append(memories, memory)
 	}
 	leave := operation{handle: 77, kind: collective.Join, in: none, out: none, name: "join"}
 	for round := range 60 {
 		fails := round%10 == 9 // the head: what follows it is not owed any more
-		var early [2]map[uint32]string
 		for rank, c := range ranks {
 			for i := range 3 {
 				memories[rank][64*i+2], memories[rank][64*i+3] = 0, 0x40 // 2.0
@@ -264,21 +250,10 @@ func followersOfWhoJoins(t *testing.T, beside bool) {
 				signature += int32(rank)
 			}
 			c.group(regions[rank], signature, "g", 1, 2, 3)
-			if beside {
-				early[rank] = c.read()
-			}
-			sessions[rank].send(leave.encode())
+			c.send(leave.encode())
 		}
 		for rank, c := range ranks {
-			texts := early[rank]
-			if beside {
-				left := slices.DeleteFunc([]uint32{1, 2, 3}, func(handle uint32) bool { _, ended := texts[handle]; return ended })
-				maps.Copy(texts, c.ends(left...))
-				maps.Copy(texts, sessions[rank].ends(77))
-			} else {
-				texts = c.ends(1, 2, 3, 77)
-			}
-			for handle, text := range texts {
+			for handle, text := range c.ends(1, 2, 3, 77) {
 				if (text != "") != (fails && handle != 77) {
 					t.Fatalf("round %d, rank %d, operation %d: %q", round, rank, handle, text)
 				}

@@ -8,7 +8,6 @@
 //
 //   - server.go: the socket, which processes may connect, the world
 //   - session.go: one connection, from its first message to its last
-//   - companion.go: further connections of a process
 //   - submit.go: from the message SUBMIT to a request to the engine
 //   - operation.go: an operation until its rank needs nothing of it any more
 //   - follow.go: operations that wait for another one of their rank
@@ -25,7 +24,6 @@
 package session
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/subtle"
@@ -118,11 +116,10 @@ type Server struct {
 type expected struct {
 	token  [32]byte
 	budget *shm.Budget
-	live   *session   // nil if not connected
-	beside []*session // its companions
-	met    bool       // it was connected, ever
-	left   uint32     // the epoch of the last world that it took part in and left
-	why    string     // the errors that it ended with there
+	live   *session // nil if not connected
+	met    bool     // it was connected, ever
+	left   uint32   // the epoch of the last world that it took part in and left
+	why    string   // the errors that it ended with there
 }
 
 // New returns a server; Listen and Run start it.
@@ -309,9 +306,6 @@ func (s *Server) admit(x *session, h codec.Hello) error {
 		x.refuse(fmt.Sprintf("the daemon speaks version %d of the rank protocol, this binding version %d", codec.Version, h.Version))
 		return fmt.Errorf("process %d: version %d", h.Process, h.Version)
 	}
-	if h.Companion {
-		return s.accompanyLocked(x, e, h.Process)
-	}
 	if e.live != nil {
 		x.refuse(fmt.Sprintf("rank %d is connected already, by process %d", h.Process, e.live.pid))
 		return fmt.Errorf("process %d (pid %d): is connected already, by pid %d", h.Process, x.pid, e.live.pid)
@@ -335,11 +329,7 @@ func (s *Server) welcomeLocked(x *session) {
 			if x.slots = s.slots; x.slots != nil {
 				x.slots.Region().Retain()
 			}
-			x.world, x.place = *s.world, p
-			x.welcome(x.world, p, s.cfg.Job)
-			for _, c := range s.expected[x.process].beside {
-				s.welcomeCompanionLocked(c)
-			}
+			x.welcome(*s.world, p, s.cfg.Job)
 			if s.news.epoch == x.epoch {
 				x.sendChanged(s.news.added, s.news.removed, s.news.stamp)
 			}
@@ -388,7 +378,7 @@ func (s *Server) want() {
 func (s *Server) rejoin(x *session) {
 	s.mu.Lock()
 	left, why := s.expected[x.process].left, s.expected[x.process].why
-	waits := x.epoch == 0 && x.primary == nil
+	waits := x.epoch == 0
 	s.mu.Unlock()
 	if waits && s.cfg.Rejoin != nil {
 		s.cfg.Rejoin(x.process, left, why)
@@ -396,12 +386,8 @@ func (s *Server) rejoin(x *session) {
 }
 
 // leave notifies the engine, once, that the session's rank submits nothing more in its world, and then lets the rank
-// connect again. A rank that has no world yet has none to leave. A companion leaves alone.
+// connect again. A rank that has no world yet has none to leave.
 func (s *Server) leave(x *session) {
-	if x.primary != nil {
-		s.part(x)
-		return
-	}
 	s.mu.Lock()
 	e := s.expected[x.process]
 	live := x.known() && e != nil && e.live == x
@@ -414,19 +400,14 @@ func (s *Server) leave(x *session) {
 		s.leaveSlots(x)
 		s.cfg.Engine.Leave(x.process, epoch, rank)
 	}
-	why := x.why()
+	x.mu.Lock()
+	why := x.whyLocked()
+	x.mu.Unlock()
 	s.mu.Lock()
-	beside := e.beside
-	e.live, e.beside = nil, nil
-	for _, c := range beside {
-		why = cmp.Or(why, c.why())
-	}
+	defer s.mu.Unlock()
+	e.live = nil
 	if x.epoch > e.left {
 		e.left, e.why = x.epoch, why
-	}
-	s.mu.Unlock()
-	for _, c := range beside {
-		c.dismiss()
 	}
 }
 

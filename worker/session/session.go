@@ -27,12 +27,8 @@ type session struct {
 	// Set once, under the server's lock: by admit, and with WELCOME.
 	process int
 	budget  *shm.Budget
-	primary *session // whose companion this is; nil for a session of its own
-	parting bool     // a companion that ends before its session; guarded by the server's lock
-	epoch   uint32   // of the world it is in, 0 before
-	rank    int      // in there
-	world   LocalWorld
-	place   RankPlace
+	epoch   uint32 // of the world it is in, 0 before
+	rank    int    // in there
 
 	// The reader's own.
 	receiver
@@ -123,15 +119,14 @@ func (s *session) handshake() error {
 	return s.conn.SetReadDeadline(time.Time{})
 }
 
-// end releases everything the rank had, except what operations still use: that goes with their Complete. What follows an
-// operation of a companion counts as that does, so it is kept, too.
+// end releases everything the rank had, except what operations still use: that goes with their Complete.
 func (s *session) end() {
 	s.server.outbox.idle(s)
 	s.server.leave(s)
 	s.mu.Lock()
 	s.ended = true
 	for handle, o := range s.operations {
-		if owed := s.primary != nil && o.led; o.done || o.held != nil && !owed {
+		if o.done || o.held != nil {
 			s.forgetLocked(handle, o)
 		}
 	}

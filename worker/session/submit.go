@@ -78,9 +78,6 @@ func (s *session) request(m *codec.Submit, o *operation) (collective.Request, er
 	if m.Kind < collective.Allreduce || m.Kind > collective.Peek {
 		return r, invalid("submit %s: unknown kind of operation %d", r.Name, m.Kind)
 	}
-	if err := s.mayNot(m); err != nil {
-		return r, err
-	}
 	if err := s.setSplits(m, &r); err != nil {
 		return r, err
 	}

@@ -16,7 +16,7 @@ static void count_apart(void) { counts = unseen; }
 
 __attribute__((visibility("hidden"))) void gorun_open_counters(void);
 
-/* gorun_open_counters begins to count, once. A companion counts for its rank, beside the rank's own binding. */
+/* gorun_open_counters begins to count, once. */
 void gorun_open_counters(void) {
 	static int opened;
 	const char *path = getenv("GORUN_COUNTERS");

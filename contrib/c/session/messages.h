@@ -71,7 +71,6 @@ enum {
 
 /* begin table: flags define */
 #define VERSION 1 /* of the protocol */
-#define COMPANION 1 /* flag of HELLO: the process has a session already */
 #define NO_REGION 4294967295u /* the number of no region */
 #define SLOTS_THERE 2 /* flag of WELCOME: there are slots */
 #define BATCH_TAKEN 4 /* flag of WELCOME: the daemon understands BATCH */

@@ -17,7 +17,7 @@ int gorun_cross_rank(void) { return place(&world.cross_rank); }
 int gorun_cross_size(void) { return place(&world.cross_size); }
 
 /* hello writes the first message from the environment. */
-static int hello(unsigned char *b, int companion) {
+static int hello(unsigned char *b) {
 	const char *token = getenv("GORUN_TOKEN"), *rank = getenv("GORUN_PROCESS");
 	if (!token || !rank || strlen(token) != 64)
 		return fail(GORUN_INVALID, "join world: GORUN_TOKEN or GORUN_PROCESS is missing or wrong");
@@ -26,7 +26,6 @@ static int hello(unsigned char *b, int companion) {
 	put32(b + 8, VERSION);
 	put32(b + 12, (uint32_t)strtoul(rank, NULL, 10));
 	put32(b + 16, (uint32_t)getpid());
-	put32(b + 20, companion ? COMPANION : 0);
 	for (int i = 0; i < 32; i++) {
 		char digits[3] = {token[2 * i], token[2 * i + 1], 0}, *end;
 		b[24 + i] = (unsigned char)strtoul(digits, &end, 16);
@@ -148,14 +147,14 @@ static void show_alone(void) {
 }
 
 /* connect_daemon opens the session. */
-static int connect_daemon(const char *name, int companion) {
+static int connect_daemon(const char *name) {
 	int code = GORUN_OK;
 	cpu_set_t cpus;
 	world.in = malloc(MAX_ANSWER);
 	world.out = malloc(MAX_MESSAGE);
 	if (!world.in || !world.out)
 		return fail(GORUN_MEMORY, "join world: out of memory");
-	if ((code = hello(world.out, companion)) || (code = dial(name)) || (code = send_message(64)) || (code = until(welcomed, NULL)))
+	if ((code = hello(world.out)) || (code = dial(name)) || (code = send_message(64)) || (code = until(welcomed, NULL)))
 		return code;
 	if ((code = tell_environment()) || (world.batches && (code = send_pair(BATCH, 0))) ||
 	    (world.mail_awaited && ((code = send_pair(MAILBOX, 0)) || (code = until(mailbox_came, NULL)))))
@@ -170,7 +169,7 @@ static int connect_daemon(const char *name, int companion) {
 	return world.slots ? hang_doorbell() : GORUN_OK;
 }
 
-static int join_world(int companion) {
+int gorun_init(void) {
 	static int watching;
 	const char *name = getenv("GORUN_SOCKET");
 	int code = GORUN_OK;
@@ -197,7 +196,7 @@ static int join_world(int companion) {
 	world.state = JOINING;
 	unwaited.open = 0;
 	if (name && *name) {
-		code = connect_daemon(name, companion);
+		code = connect_daemon(name);
 	} else {
 		show_alone();
 		world.rank = world.local_rank = world.cross_rank = 0;
@@ -212,9 +211,6 @@ static int join_world(int companion) {
 	let_go();
 	return code;
 }
-
-int gorun_init(void) { return join_world(0); }
-int gorun_init_companion(void) { return join_world(1); }
 
 #define FAREWELL_NS 5000000000 /* nanoseconds for the daemon's answer to BYE; it answers even if the world is gone */
 

@@ -16,12 +16,10 @@ const (
 	helloVersion = 8
 	helloProcess = 12
 	helloPID     = 16
-	helloFlags   = 20
+	helloUnused  = 20
 	helloToken   = 24
 	helloZero    = 56
 	helloLen     = 64
-
-	companion = 1 // flag of HELLO
 
 	allocRequest = 4
 	allocBytes   = 8
@@ -55,8 +53,6 @@ type Hello struct {
 	Process int
 	PID     int
 	Token   [32]byte
-
-	Companion bool // beside the session that the process has
 }
 
 // AppendHello encodes HELLO.
@@ -68,9 +64,6 @@ func AppendHello(b []byte, h Hello) []byte {
 	le.PutUint32(m[helloProcess:], uint32(h.Process))
 	le.PutUint32(m[helloPID:], uint32(h.PID))
 	copy(m[helloToken:], h.Token[:])
-	if h.Companion {
-		le.PutUint32(m[helloFlags:], companion)
-	}
 	return b
 }
 
@@ -85,11 +78,10 @@ func DecodeHello(b []byte) (Hello, error) {
 	h.PID = int(le.Uint32(b[helloPID:]))
 	copy(h.Token[:], b[helloToken:])
 	zero := bytes.Equal(b[helloZero:helloLen], make([]byte, helloLen-helloZero))
-	flags := le.Uint32(b[helloFlags:])
-	if process > math.MaxInt32 || flags&^companion != 0 || !zero {
+	if process > math.MaxInt32 || le.Uint32(b[helloUnused:]) != 0 || !zero {
 		return h, Malformed("hello with unknown fields")
 	}
-	h.Process, h.Companion = int(process), flags&companion != 0
+	h.Process = int(process)
 	return h, nil
 }
 

@@ -25,7 +25,7 @@ func TestGoldenOfRank(t *testing.T) {
 		ok := true
 		switch v.kind {
 		case "hello":
-			h := Hello{Version: Version, Process: v.int("rank"), PID: v.int("pid"), Companion: v.int("flags") == 1}
+			h := Hello{Version: Version, Process: v.int("rank"), PID: v.int("pid")}
 			hex.Decode(h.Token[:], []byte(v.fields["token"]))
 			sent = AppendHello(nil, h)
 		case "alloc":

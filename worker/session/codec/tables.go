@@ -56,7 +56,6 @@ func Tables() []Table {
 		}},
 		{"flags", []Row{
 			{Name: "VERSION", Value: Version, Doc: "of the protocol"},
-			{Name: "COMPANION", Value: companion, Doc: "flag of HELLO: the process has a session already"},
 			{Name: "NO_REGION", Value: NoRegion, Doc: "the number of no region"},
 			{Name: "SLOTS_THERE", Value: slotsThere, Doc: "flag of WELCOME: there are slots"},
 			{Name: "BATCH_TAKEN", Value: batchTaken, Doc: "flag of WELCOME: the daemon understands BATCH"},

@@ -1,4 +1,4 @@
-"""Run by every rank of a real job: code in C has joined first, so Python's session is its companion."""
+"""Run by every rank of a real job: code in C has joined first, and Python shares its session."""
 
 import numpy as np
 
