@@ -57,20 +57,6 @@ func (c *client) note(b []byte, texts map[uint32]string) {
 	}
 }
 
-// read waits until the daemon has read all messages, and returns what has ended meanwhile.
-func (c *client) read() map[uint32]string {
-	c.t.Helper()
-	texts := map[uint32]string{}
-	c.send(words(10, 0))
-	for {
-		b, _ := c.receive()
-		if le.Uint32(b) == 10 {
-			return texts
-		}
-		c.note(b, texts)
-	}
-}
-
 // What follows an operation ends with it, on ranks that differ in it too, and nothing of it is left in flight.
 func TestFollowersEndWithTheirHead(t *testing.T) {
 	h := startReal(t, 2)
