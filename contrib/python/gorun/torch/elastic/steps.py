@@ -136,8 +136,8 @@ class Steps:
         if not self._due and not self._dropped():
             return
         begin = self._cpu()
-        if not self._live:  # a DDP may exchange something first
-            self._hooks += hooks.watch(hooks.ddp(sys._getframe(1)), self)
+        if not self._live and updates.by_ddp(self._optimizer):
+            self._hooks += hooks.watch(hooks.ddp(sys._getframe(1)), self)  # it may exchange something first
         self._settle()
         if self._live:
             for part in self._parts.values():
@@ -164,18 +164,20 @@ class Steps:
 
     def _settle(self) -> None:
         """Take no offence at a DDP that was made: it has written into the weights what they had."""
-        if not self._live and not self._sample.differs():
+        if not self._live and updates.by_ddp(self._optimizer) and not self._sample.differs():
             self._sample.take()
 
     def _dropped(self) -> bool:
         """Report whether DDP's sums of the step have arrived, and the gradients have gone unused."""
-        if updates.Sums.begun == self._sums:
+        if not updates.by_ddp(self._optimizer) or updates.Sums.begun == self._sums:
             return False
         return not any(w.grad is not None and w.grad.any() for w in self._sample.weights)
 
     def _under_way(self) -> bool:
-        """Report whether a part of the step is done."""
-        return self._seen and not self._due
+        """Report whether a part of the step's gradients is there."""
+        if updates.by_ddp(self._optimizer):
+            return self._seen and not self._due
+        return self._optimizer._reducer.under_way
 
     def summed(self) -> None:
         """Note that all sums of a step have arrived: what comes next is the update, unless it is dropped."""
