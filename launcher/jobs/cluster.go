@@ -206,6 +206,7 @@ func choose(all []Entry, id string, running bool) (Entry, error) {
 			run = append(run, e)
 		}
 	}
+	other := slices.IndexFunc(fits, func(e Entry) bool { return e.Label() != fits[0].Label() })
 	switch {
 	case len(fits) == 0 && id == "":
 		return Entry{}, errors.New("the cluster has no detached jobs")
@@ -213,8 +214,8 @@ func choose(all []Entry, id string, running bool) (Entry, error) {
 		return Entry{}, fmt.Errorf("find job %s: %w", id, ErrNone)
 	case id == "" && running && len(run) == 0:
 		return Entry{}, ErrIdle
-	case id != "" && fits[0].Label() != fits[len(fits)-1].Label():
-		return Entry{}, fmt.Errorf("find job %s: %s and %s are called so", id, fits[0].Label(), fits[len(fits)-1].Label())
+	case id != "" && other >= 0:
+		return Entry{}, fmt.Errorf("find job %s: %s and %s are called so", id, fits[0].Label(), fits[other].Label())
 	case id != "" && len(run) > 1: // a host that lost its records gave the name once more
 		return Entry{}, fmt.Errorf("find job %s: jobs on %s and %s are called so", id, run[0].Host, run[1].Host)
 	case len(run) > 0:

@@ -1,6 +1,7 @@
 package ssh
 
 import (
+	"cmp"
 	"context"
 	"crypto/fips140"
 	"errors"
@@ -50,7 +51,7 @@ func (c *Client) attempts(ctx context.Context, key, server string, try func() (d
 		select {
 		case <-time.After(rand.N(wait)):
 		case <-ctx.Done():
-			return nil, err
+			return nil, cmp.Or(err, context.Cause(ctx)) // a dropped program has no error of its own
 		}
 		wait = min(2*wait, c.retry.max)
 	}

@@ -48,14 +48,18 @@ class Outcomes(sealed.Reader):
         self._caller = caller
 
     def failure(self, job: str) -> RuntimeError:
-        """Return why a job failed: the last error of a rank that is no consequence, and what gorun said."""
-        causes = [found for found in self.found.values() if found.error and not found.consequence]
-        if not causes:
+        """Return why a job failed: the last error of a rank that is no consequence, and what gorun said.
+
+        What gorun said comes first if all errors are consequences.
+        """
+        wrong = [found for found in self.found.values() if found.error]
+        causes = [found for found in wrong if not found.consequence]
+        if not wrong:
             return RuntimeError(f"{self._caller}: {job}")
-        last = causes[-1]
-        return RuntimeError(
-            f"{self._caller}: rank {last.rank} on {last.host}: {last.error}; {job}\n{last.text}"
-        )
+        last = (causes or wrong)[-1]
+        error = f"rank {last.rank} on {last.host}: {last.error}"
+        parts = [error, job] if causes else [job, error]
+        return RuntimeError(f"{self._caller}: {'; '.join(parts)}\n{last.text}")
 
     def results(self, size: int = 0) -> list[Any]:
         """Return the results by rank: of so many, or of the last world. RuntimeError if one is missing."""
