@@ -12,7 +12,7 @@ const (
 	warnInterval = time.Minute
 	readInterval = 10 * time.Minute
 	// maxRecent bounds what is remembered.
-	maxRecent = 1000
+	maxRecent = 256
 )
 
 // recent remembers what was logged, so that a log does not repeat it soon. It only decides.
