@@ -5,6 +5,7 @@ package topology
 import (
 	"fmt"
 	"net/netip"
+	"regexp"
 	"testing"
 	"time"
 
@@ -23,6 +24,10 @@ func TestNetworkLost(t *testing.T) {
 		e2etest.Python, "testdata/elastic/steps.py", "--steps", fmt.Sprint(steps), "--length", "50000", "--pause", "0.02")
 	j.Await(`host3: data goes over eth0 .*, eth1 `)
 	j.Await(`commit 20 epoch 1 size 3`)
+	counters, err := c.Host(3).Exec(t.Context(), "ip", "-s", "-j", "link", "show", "eth1")
+	if sent := regexp.MustCompile(`"tx":{"bytes":[0-9]{6,}`); err != nil || !sent.Match([]byte(counters)) {
+		t.Errorf("eth1 carries no tensors: %v\n%s", err, counters)
+	}
 	if _, err := c.Host(3).Exec(t.Context(), "ip", "link", "set", "eth1", "down"); err != nil {
 		t.Fatal(err)
 	}
