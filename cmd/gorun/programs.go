@@ -68,6 +68,9 @@ func readPrograms(ctx context.Context, o *jobFlags) (programs []program, notes [
 
 // asSent gives programs what only the machine of their user could see.
 func asSent(r *wire.Detach, programs []program) error {
+	if len(r.Programs) == 0 {
+		return nil // a job that was detached by an older version has all of that in its words
+	}
 	if len(r.Programs) != len(programs) {
 		return fmt.Errorf("%d programs were sent, of %d", len(r.Programs), len(programs))
 	}
