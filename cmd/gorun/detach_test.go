@@ -25,7 +25,10 @@ func TestAsSent(t *testing.T) {
 	if err := asSent(r, programs); err != nil || programs[0].Ranks != 2 || programs[0].Argv[1] != "/proj/train.py" || programs[0].Env[0] != "A=file" || programs[0].Dir != "/proj" {
 		t.Errorf("%+v, %v", programs[0], err)
 	}
-	if err := asSent(&wire.Detach{}, programs); err == nil || err.Error() != "0 programs were sent, of 1" {
+	if err := asSent(&wire.Detach{}, programs); err != nil || programs[0].Argv[1] != "/proj/train.py" {
+		t.Errorf("an older version's request: %+v, %v", programs[0], err)
+	}
+	if err := asSent(r, append(programs, program{})); err == nil || err.Error() != "1 programs were sent, of 2" {
 		t.Errorf("%v", err)
 	}
 }
