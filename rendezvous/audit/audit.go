@@ -1,7 +1,7 @@
 // Package audit keeps the log of what a resident daemon was asked to do, and of what became of it: one JSON object a line.
 //
 // A Log has a goroutine, which writes; nothing that a daemon does waits for a file system. A file that is moved away, as
-// logrotate does, is made anew by the next entry, without a signal. Nothing here bounds the file.
+// logrotate does, is made anew by the next entry, without a signal. A file of maxSize becomes FILE.1, in the place of the one before.
 package audit
 
 import (
@@ -15,11 +15,14 @@ import (
 	"sync"
 	"time"
 	"unicode"
+	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
 )
 
 const (
+	// maxSize bounds a file, in bytes, to one entry. Strangers add an entry a minute for each of their addresses.
+	maxSize = 16 << 20
 	// maxText bounds each text of an entry, in bytes. Texts come from launchers.
 	maxText = 1 << 10
 	// waiting is how many entries may wait for the file system. More are lost, and counted.
@@ -150,7 +153,7 @@ func (l *Log) write(e Entry) {
 	}
 }
 
-// reopen opens the file again if it has been moved away.
+// reopen opens the file again if it has been moved away, and moves it away if it is full.
 func (l *Log) reopen() error {
 	if l.file != nil {
 		mine, err := l.file.Stat()
@@ -158,7 +161,12 @@ func (l *Log) reopen() error {
 			return err
 		}
 		if there, err := os.Lstat(l.path); err == nil && os.SameFile(mine, there) {
-			return nil
+			if mine.Size() < maxSize {
+				return nil
+			}
+			if err := os.Rename(l.path, l.path+".1"); err != nil {
+				return err
+			}
 		}
 		l.file.Close()
 		l.file = nil
@@ -204,14 +212,20 @@ func (e Entry) bounded() Entry {
 	return e
 }
 
+// bounded maps what is not printed first: a replacement has three bytes.
 func bounded(text string) string {
-	if len(text) > maxText {
-		text = text[:maxText] + "…"
-	}
-	return strings.Map(func(r rune) rune {
+	text = strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {
 			return unicode.ReplacementChar
 		}
 		return r
 	}, text)
+	if len(text) <= maxText {
+		return text
+	}
+	end := maxText
+	for !utf8.RuneStart(text[end]) {
+		end--
+	}
+	return text[:end] + "…"
 }

@@ -95,6 +95,22 @@ func TestMoved(t *testing.T) {
 	}
 }
 
+// TestFull: a file of the greatest size takes the place of the one that was full before it.
+func TestFull(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log")
+	must.Do(t, os.WriteFile(path, nil, 0o600))
+	must.Do(t, os.WriteFile(path+".1", nil, 0o600))
+	must.Do(t, os.Truncate(path, maxSize))
+	l := open(t, path)
+	l.Write(Entry{What: "first"})
+	l.Write(Entry{What: "second"})
+	l.Close()
+	info, err := os.Stat(path + ".1")
+	if all := entries(t, path); err != nil || info.Size() != maxSize || len(all) != 2 {
+		t.Errorf("%+v, %v, %v", all, info, err)
+	}
+}
+
 // TestLost: entries that the file system does not take are counted, and nothing waits for it.
 func TestLost(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
@@ -150,7 +166,7 @@ func TestWarns(t *testing.T) {
 func TestBounded(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
 	l := open(t, path)
-	for _, text := range []string{"a\nb\x1b[2J", "\u009b2J\u202e", "\xff\xfe", "\"}{", strings.Repeat("é", maxText)} {
+	for _, text := range []string{"a\nb\x1b[2J", "\u009b2J\u202e", "\xff\xfe", "\"}{", strings.Repeat("é", maxText), strings.Repeat("\x00", 2*maxText)} {
 		l.Write(Entry{What: "start", Claims: &Claims{User: text, Program: text}, Result: Refused, Why: text})
 	}
 	l.Close()
@@ -160,7 +176,8 @@ func TestBounded(t *testing.T) {
 		t.Errorf("%q is not printed", b[i:])
 	}
 	all := entries(t, path)
-	if len(all) != 5 || all[0].Why != "a�b�[2J" || all[3].Claims.User != "\"}{" || len(all[4].Claims.Program) > maxText+8 {
+	if len(all) != 6 || all[0].Why != "a�b�[2J" || all[3].Claims.User != "\"}{" || len(all[4].Claims.Program) > maxText+8 ||
+		len(all[5].Why) > maxText+8 {
 		t.Errorf("%+v", all)
 	}
 }
