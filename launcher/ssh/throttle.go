@@ -24,6 +24,10 @@ func (e external) start(ctx context.Context, command string) (s *Session, err er
 	if p != nil {
 		p.done()
 	}
+	if err != nil && s != nil { // no other try came
+		s.wait()
+		s = nil
+	}
 	return s, err
 }
 

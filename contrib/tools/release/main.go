@@ -10,8 +10,10 @@
 package main
 
 import (
+	"cmp"
 	"flag"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -139,7 +141,7 @@ func (r *release) gather() error {
 	} {
 		found, err := filepath.Glob(filepath.Join(r.root, path))
 		if err != nil || len(found) == 0 {
-			return fmt.Errorf("find %s: %d files: %w", path, len(found), err)
+			return fmt.Errorf("find %s: %w", path, cmp.Or(err, fs.ErrNotExist))
 		}
 		for _, file := range found {
 			name, is := strings.CutPrefix(filepath.Join(filepath.Dir(path), filepath.Base(file)), "contrib/")
