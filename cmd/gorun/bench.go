@@ -24,7 +24,6 @@ type benchFlags struct {
 	minTime       time.Duration
 	json          bool
 	transports    string
-	simulateFlags
 }
 
 // notOfBench are flags of a launch that are of no use to a benchmark, or would be in its way.
@@ -56,7 +55,7 @@ func (o *benchFlags) table() []cli.Flag {
 			f.Hidden = true // always on
 		}
 	}
-	return slices.Concat(flags, o.simulateTable(), shared)
+	return append(flags, shared...)
 }
 
 // benchCommand measures collectives as a job of its own, whose ranks are this very binary.
@@ -73,9 +72,6 @@ func benchCommand(hurry <-chan struct{}) *cli.Command {
 			cfg, err := o.config()
 			if err != nil {
 				return &usageError{err, "gorun bench --help lists the flags"}
-			}
-			if o.simulate {
-				return simulate(o.out, &o.simulateFlags, cfg, o.Algorithm)
 			}
 			return benchEach(c.Context, o, cfg, hurry)
 		},

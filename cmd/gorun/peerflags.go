@@ -79,9 +79,10 @@ var peers = []struct {
 	}},
 	// Former flags of gorun.
 	{"", map[string]string{
-		"html": "--svg FILE; browsers show it",
-		"otlp": "--metrics :9400, which a collector of OpenTelemetry reads",
-		"vs":   "python3 contrib/bench/peers.py, in gorun's sources, measures the peers too",
+		"html":     "--svg FILE; browsers show it",
+		"otlp":     "--metrics :9400, which a collector of OpenTelemetry reads",
+		"simulate": "-v shows what messages cost, and which algorithm is used from which size on",
+		"vs":       "python3 contrib/bench/peers.py, in gorun's sources, measures the peers too",
 	}},
 }
 

@@ -35,7 +35,7 @@ var topics = []topic{
 		"gorun adds its own, which --dry-run shows.\n  gorun -np 1 python first.py : -np 3 python others.py"},
 	{name: "output", title: "Output, input and events", about: "Each line of a rank has its number before it. Rank 0 reads standard input."},
 	{name: "time", title: "Limits of time", about: "A TIME is a number of seconds, or has a unit: 90, 1m30s, 2h."},
-	{name: "network", title: "Data between hosts", about: "gorun topo -H host1,host2 --measure and gorun bench show what the network gives. gorun bench --simulate compares algorithms."},
+	{name: "network", title: "Data between hosts", about: "gorun topo -H host1,host2 --measure and gorun bench show what the network gives."},
 	{name: "topology", title: "Topology", about: "The order of the hosts in the ring follows what machines report, what was measured, and what a file says: gorun help topology-file."},
 	{name: "elastic", title: "Elastic jobs and restarts", about: "With --min-np or --host-discovery-script a job goes on when ranks and hosts are lost, and grows when hosts appear. The program keeps " +
 		"its state in hvd.elastic.run or gorun.elastic.\n  gorun -np 4 --min-np 2 -H host1:2,host2:2 python train.py"},

@@ -20,7 +20,7 @@ const (
 )
 
 // algorithms describes them. A new one is a constant above, a line here, a file with its steps, and a method of Cost.
-// Flags, completion, simulations and most tests take it from here.
+// Flags, completion and most tests take it from here.
 //
 // The engine carries out the steps of a new algorithm with its strategy for rings (collective/strategy_ring.go), and
 // with the one for coded sums. Both need that
@@ -29,16 +29,15 @@ const (
 //   - no position sends another one more than twice the tensor.
 var algorithms = [...]struct {
 	name  string
-	mark  string // a letter, in tables of times
 	steps func(dst []Step, hosts, self int, size int64) []Step
 	time  func(c Cost, n int64, hosts int) float64
 }{
-	Auto:                {name: "auto", mark: "a"},
-	ByRing:              {"ring", "r", Ring, Cost.Ring},
-	ByDirect:            {"direct", "d", Direct, Cost.Direct},
-	ByRecursiveDoubling: {"recursive-doubling", "x", RecursiveDoubling, Cost.RecursiveDoubling},
-	ByRabenseifner:      {"rabenseifner", "h", Rabenseifner, Cost.Rabenseifner},
-	ByTree:              {"tree", "t", Binomial, Cost.Binomial},
+	Auto:                {name: "auto"},
+	ByRing:              {"ring", Ring, Cost.Ring},
+	ByDirect:            {"direct", Direct, Cost.Direct},
+	ByRecursiveDoubling: {"recursive-doubling", RecursiveDoubling, Cost.RecursiveDoubling},
+	ByRabenseifner:      {"rabenseifner", Rabenseifner, Cost.Rabenseifner},
+	ByTree:              {"tree", Binomial, Cost.Binomial},
 }
 
 // Valid reports whether a is a known algorithm or Auto.
@@ -50,9 +49,6 @@ func (a Algorithm) String() string {
 	}
 	return algorithms[a].name
 }
-
-// Mark returns the letter that stands for a known algorithm in tables of times.
-func (a Algorithm) Mark() string { return algorithms[a].mark }
 
 // ParseAlgorithm is the inverse of String; no text is Auto.
 func ParseAlgorithm(s string) (Algorithm, error) {

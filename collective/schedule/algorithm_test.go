@@ -40,17 +40,6 @@ func TestAllreduce(t *testing.T) {
 	}
 }
 
-// TestMarks: each algorithm has a letter of its own.
-func TestMarks(t *testing.T) {
-	has := map[string]schedule.Algorithm{}
-	for _, a := range schedule.Algorithms() {
-		if other, taken := has[a.Mark()]; taken || len(a.Mark()) != 1 {
-			t.Errorf("%s has the mark %q, as has %s", a, a.Mark(), other)
-		}
-		has[a.Mark()] = a
-	}
-}
-
 // The time that the formulas give is the time that the steps take; where hosts is no power of two, trees
 // that are not full and positions without an extra are ahead, and messages meet on a wire. Steps are not cut into
 // messages here, which is what recursive doubling pays for.
@@ -63,7 +52,7 @@ func TestCostIsWhatStepsTake(t *testing.T) {
 					if a == schedule.ByRecursiveDoubling && n > schedule.DoublingSegment {
 						continue
 					}
-					got, want := cost.Simulate(a, n, hosts), cost.Allreduce(a, n, hosts)
+					got, want := simulate(cost, a, n, hosts), cost.Allreduce(a, n, hosts)
 					powerOfTwo := hosts&(hosts-1) == 0
 					uneven := a == schedule.ByTree || a == schedule.ByRecursiveDoubling || a == schedule.ByRabenseifner
 					if uneven && !powerOfTwo && got <= 1.25*want && got > want/2 {
