@@ -33,16 +33,8 @@ typedef enum {
 	CUDA_ERROR_NOT_SUPPORTED = 801,
 	CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED = 900,
 } CUresult;
-typedef enum {
-	CU_STREAM_CAPTURE_STATUS_NONE = 0,
-	CU_STREAM_CAPTURE_STATUS_ACTIVE = 1,
-	CU_STREAM_CAPTURE_STATUS_INVALIDATED = 2,
-} CUstreamCaptureStatus;
-typedef enum {
-	CU_STREAM_CAPTURE_MODE_GLOBAL = 0,
-	CU_STREAM_CAPTURE_MODE_THREAD_LOCAL = 1,
-	CU_STREAM_CAPTURE_MODE_RELAXED = 2,
-} CUstreamCaptureMode;
+typedef enum { CU_STREAM_CAPTURE_STATUS_NONE = 0, CU_STREAM_CAPTURE_STATUS_ACTIVE = 1 } CUstreamCaptureStatus;
+typedef enum { CU_STREAM_CAPTURE_MODE_GLOBAL = 0, CU_STREAM_CAPTURE_MODE_RELAXED = 2 } CUstreamCaptureMode;
 enum { CU_STREAM_NON_BLOCKING = 1, CU_EVENT_DISABLE_TIMING = 2, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS = 1 };
 typedef int CUdevice;
 typedef unsigned long long CUdeviceptr;
@@ -157,8 +149,6 @@ ncclResult_t ncclCommAbort(ncclComm_t comm);
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *error);
 const char *ncclGetErrorString(ncclResult_t result);
 ncclResult_t ncclAllReduce(const void *from, void *to, size_t count, ncclDataType_t type, ncclRedOp_t op,
-	ncclComm_t comm, cudaStream_t stream);
-ncclResult_t ncclReduce(const void *from, void *to, size_t count, ncclDataType_t type, ncclRedOp_t op, int root,
 	ncclComm_t comm, cudaStream_t stream);
 ncclResult_t ncclBroadcast(const void *from, void *to, size_t count, ncclDataType_t type, int root,
 	ncclComm_t comm, cudaStream_t stream);

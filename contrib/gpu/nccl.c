@@ -47,7 +47,7 @@ struct ncclComm {
 	int unfinished; // operations given to streams
 };
 
-enum kind { ALLREDUCE, REDUCE, BROADCAST, ALLGATHER, REDUCESCATTER, SEND, RECV };
+enum kind { ALLREDUCE, BROADCAST, ALLGATHER, REDUCESCATTER, SEND, RECV };
 
 struct operation {
 	enum kind kind;
@@ -115,16 +115,15 @@ static bool exchange(ncclComm_t comm, struct transfer *transfers, int count) {
 	}
 }
 
-static bool all_to(ncclComm_t comm, int root, const void *mine, char *rows, size_t bytes) {
+// to_first gives the first rank a row of each.
+static bool to_first(ncclComm_t comm, const void *mine, char *rows, size_t bytes) {
 	struct transfer transfers[MOST];
 	int count = 0;
-	if (comm->rank != root) {
-		transfers[count++] = (struct transfer){root, true, (char *)(uintptr_t)mine, bytes};
+	if (comm->rank) {
+		transfers[count++] = (struct transfer){0, true, (char *)(uintptr_t)mine, bytes};
 	} else {
-		for (int i = 0; i < comm->size; i++) {
-			if (i == root) memmove(rows + (size_t)i * bytes, mine, bytes);
-			else transfers[count++] = (struct transfer){i, false, rows + (size_t)i * bytes, bytes};
-		}
+		memmove(rows, mine, bytes);
+		for (int i = 1; i < comm->size; i++) transfers[count++] = (struct transfer){i, false, rows + (size_t)i * bytes, bytes};
 	}
 	return exchange(comm, transfers, count);
 }
@@ -196,11 +195,12 @@ static void combine(const char *rows, size_t row, int size, char *to, size_t cou
 	}
 }
 
-static bool reduce(struct operation *o, int root, char *sum, size_t elements) {
+// reduce leaves the sum with the first rank.
+static bool reduce(struct operation *o, char *sum, size_t elements) {
 	ncclComm_t comm = o->comm;
 	size_t bytes = elements * size_of(o->type);
-	char *rows = comm->rank == root ? malloc(bytes * (size_t)comm->size + 1) : NULL;
-	bool done = all_to(comm, root, o->from, rows, bytes);
+	char *rows = comm->rank ? NULL : malloc(bytes * (size_t)comm->size + 1);
+	bool done = to_first(comm, o->from, rows, bytes);
 	if (done && rows) combine(rows, bytes, comm->size, sum, elements, o->type, o->op);
 	free(rows);
 	return done;
@@ -213,19 +213,18 @@ static void collective(struct operation *o) {
 	switch (o->kind) {
 	case ALLREDUCE:
 		sum = malloc(bytes + 1);
-		if (reduce(o, 0, sum, o->count)) from(comm, 0, sum, 0, o->to, bytes);
+		if (reduce(o, sum, o->count)) from(comm, 0, sum, 0, o->to, bytes);
 		free(sum);
 		break;
-	case REDUCE: reduce(o, o->peer, o->to, o->count); break;
 	case BROADCAST: from(comm, o->peer, o->from, 0, o->to, bytes); break;
 	case ALLGATHER:
 		sum = malloc(all + 1);
-		if (all_to(comm, 0, o->from, sum, bytes)) from(comm, 0, sum, 0, o->to, all);
+		if (to_first(comm, o->from, sum, bytes)) from(comm, 0, sum, 0, o->to, all);
 		free(sum);
 		break;
 	case REDUCESCATTER:
 		sum = malloc(all + 1);
-		if (reduce(o, 0, sum, o->count * (size_t)comm->size)) from(comm, 0, sum, bytes, o->to, bytes);
+		if (reduce(o, sum, o->count * (size_t)comm->size)) from(comm, 0, sum, bytes, o->to, bytes);
 		free(sum);
 		break;
 	case SEND:
@@ -475,11 +474,6 @@ const char *ncclGetErrorString(ncclResult_t result) {
 ncclResult_t ncclAllReduce(const void *from, void *to, size_t count, ncclDataType_t type, ncclRedOp_t op,
 	ncclComm_t comm, cudaStream_t stream) {
 	return give((struct operation){ALLREDUCE, from, to, count, type, op, 0, comm, stream});
-}
-
-ncclResult_t ncclReduce(const void *from, void *to, size_t count, ncclDataType_t type, ncclRedOp_t op, int root,
-	ncclComm_t comm, cudaStream_t stream) {
-	return give((struct operation){REDUCE, from, to, count, type, op, root, comm, stream});
 }
 
 ncclResult_t ncclBroadcast(const void *from, void *to, size_t count, ncclDataType_t type, int root,
