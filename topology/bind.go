@@ -315,11 +315,10 @@ func (m *machine) homes(devices []string) (homes []int, why []string) {
 		}
 		homes[rank], why[rank] = at, fmt.Sprintf("beside GPU %d", gpu)
 	}
-	order := make([]int, len(m.domains))
+	order := listed(len(m.domains))
 	total := 0
-	for i := range order {
-		order[i] = i
-		total += len(m.domains[i].cores)
+	for _, d := range m.domains {
+		total += len(d.cores)
 	}
 	if m.nic > 0 {
 		order[0], order[m.nic] = m.nic, 0

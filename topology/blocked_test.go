@@ -58,7 +58,7 @@ func TestBlocked(t *testing.T) {
 	if want := []string{"1 Gbit/s measured", "could not be measured", "1 Gbit/s measured"}; !slices.Equal(ring.Why, want) {
 		t.Errorf("reasons %q, should be %q", ring.Why, want)
 	}
-	if legs := ring.Legs(hosts, edges); legs[1].Bandwidth != 0 || legs[1].Slowest || legs[1].Measured {
+	if legs := ring.Legs(hosts, edges); legs[1].Bandwidth != 0 || legs[1].Slowest || legs[1].Source != "unknown" {
 		t.Errorf("nobody knows how fast it is: %+v", legs[1])
 	}
 }

@@ -14,16 +14,16 @@ func TestLegs(t *testing.T) {
 	ring := topology.Order(hosts, edges)
 	got := ring.Legs(hosts, edges)
 	want := []topology.Leg{
-		{From: 0, To: 1, Bandwidth: 5 * gbit, Measured: true, RTT: 50e-6, Slowest: true, Why: "5 Gbit/s measured, 50 µs, the bottleneck"},
-		{From: 1, To: 2, Bandwidth: 25 * gbit, Why: "25 Gbit/s by NIC"},
-		{From: 2, To: 0, Bandwidth: 10 * gbit, Why: "10 Gbit/s by NIC"},
+		{From: 0, To: 1, Bandwidth: 5 * gbit, Source: "measured", RTT: 50e-6, Slowest: true, Why: "5 Gbit/s measured, 50 µs, the bottleneck"},
+		{From: 1, To: 2, Bandwidth: 25 * gbit, Source: "nic", Why: "25 Gbit/s by NIC"},
+		{From: 2, To: 0, Bandwidth: 10 * gbit, Source: "nic", Why: "10 Gbit/s by NIC"},
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("legs\n%+v\nshould be\n%+v", got, want)
 	}
 	told := []topology.Host{{NICs: []topology.NIC{{Driver: "vmxnet3", Speed: 25000, Given: true, Up: true}}}, {NICs: []topology.NIC{{Driver: "vmxnet3", Speed: 40000, Up: true}}}}
 	for _, leg := range topology.Order(told, nil).Legs(told, nil) {
-		if leg.Why != "25 Gbit/s by topology file" || leg.Nominal || !leg.Given {
+		if leg.Why != "25 Gbit/s by topology file" || leg.Source != "file" {
 			t.Errorf("an administrator told the speed, but %+v", leg)
 		}
 	}
@@ -44,7 +44,7 @@ func TestLegs(t *testing.T) {
 	}
 	alike := []topology.Host{{Name: "a"}, {Name: "b"}}
 	for _, leg := range topology.Order(alike, nil).Legs(alike, nil) {
-		if leg.Slowest || leg.Bandwidth != 0 || leg.Measured {
+		if leg.Slowest || leg.Bandwidth != 0 || leg.Source != "unknown" {
 			t.Errorf("nothing is known, but %+v", leg)
 		}
 	}

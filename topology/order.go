@@ -4,6 +4,7 @@ import (
 	"context"
 	"math"
 	"slices"
+	"sort"
 )
 
 // tolerance is the part of the best possible bottleneck that may be given up for fewer crossings: measured bandwidths
@@ -91,6 +92,13 @@ const (
 	measured
 	inJob // measured by a job
 )
+
+// sources are the names of sources for programs, and what reasons call them.
+var sources = [...]struct{ name, text string }{
+	unknown: {"unknown", ""}, blocked: {"unknown", ""}, nominal: {"nominal", "nominal"}, byNIC: {"nic", "by NIC"},
+	byDevice: {"nic", "by RDMA device"}, byFile: {"file", "by topology file"},
+	measured: {"measured", "measured"}, inJob: {"job", "measured in the job"},
+}
 
 // fact reports whether a bandwidth was measured rather than reported by an interface.
 func (s source) fact() bool { return s >= measured }
@@ -270,9 +278,9 @@ func numberLabels(hosts []Host) [][]int {
 // over reports whether the result is no longer needed. Searches then end soon, with an arbitrary ring.
 func (p *problem) over() bool { return p.ctx.Err() != nil }
 
-// listed returns the ring in the order of the host list.
-func (p *problem) listed() []int {
-	order := make([]int, p.n)
+// listed returns n indices in order, such as the ring in the order of the host list.
+func listed(n int) []int {
+	order := make([]int, n)
 	for i := range order {
 		order[i] = i
 	}
@@ -286,15 +294,17 @@ func (p *problem) solve() []int {
 		return p.solveMany()
 	}
 	levels := p.levels()
-	order, reached := p.highest(levels, p.exact)
+	reached := levels[sort.Search(len(levels)-1, func(i int) bool { // every ring reaches the last level
+		_, ok := p.exact(levels[i])
+		return ok
+	})]
+	order, _ := p.exact(reached * (1 - tolerance))
 	// Take the highest level within the tolerance that costs no more crossings.
 	levels = slices.DeleteFunc(levels, func(level float64) bool { return level < reached*(1-tolerance) || level > reached })
 	crossings := p.crossings(order)
-	at, _ := slices.BinarySearchFunc(levels, true, func(level float64, _ bool) int {
-		if better, ok := p.exact(level); ok && p.crossings(better) <= crossings {
-			return 1
-		}
-		return -1
+	at := sort.Search(len(levels), func(i int) bool {
+		better, ok := p.exact(levels[i])
+		return ok && p.crossings(better) <= crossings
 	})
 	if at < len(levels) {
 		order, _ = p.exact(levels[at])
@@ -342,27 +352,6 @@ func (p *problem) crossings(order []int) (sum int64) {
 	return sum
 }
 
-// highest returns the cheapest ring close to the highest of the levels that a ring reaches, and that level. It tries
-// the second level first: there is usually a ring near the best conceivable one, and then that ring is the result.
-func (p *problem) highest(levels []float64, ring func(floor float64) ([]int, bool)) (order []int, level float64) {
-	tried := map[float64][]int{}  // levels are steps of the tolerance, so the result may have been found on the way
-	low, high := 0, len(levels)-1 // every ring reaches the last level
-	for step := 1; low < high; step = 2*step + 1 {
-		middle := min(low+step, (low+high)/2)
-		if found, ok := ring(levels[middle]); ok {
-			high, tried[levels[middle]] = middle, found
-		} else {
-			low = middle + 1
-		}
-	}
-	floor := levels[high] * (1 - tolerance)
-	order, ok := tried[floor]
-	if !ok {
-		order, _ = ring(floor)
-	}
-	return order, levels[high]
-}
-
 // bounds returns the lowest bandwidth of all edges, and an upper bound for any ring: the least, over all hosts, of the
 // best edge into or out of the host, or of the best path to it.
 func (p *problem) bounds() (lowest, top float64) {
@@ -396,10 +385,7 @@ func (p *problem) bounds() (lowest, top float64) {
 func (p *problem) widest(limit float64) float64 {
 	width, done := make([]float64, p.n), make([]bool, p.n)
 	width[0] = limit
-	var narrow []int // hosts without a path as wide as the limit: soon few
-	for i := 1; i < p.n; i++ {
-		narrow = append(narrow, i)
-	}
+	narrow := listed(p.n)[1:] // hosts without a path as wide as the limit: soon few
 	for len(narrow) > 0 {
 		from := -1
 		for i, w := range width {

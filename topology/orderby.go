@@ -36,11 +36,7 @@ func OrderBy(ctx context.Context, by By, hosts []Host, edges []Edge) Ring {
 		return Keep(hosts, edges, order(ctx, hosts, nil).Order).because(labelOrder)
 	case ByHost:
 		if len(hosts) > 1 {
-			order := make([]int, len(hosts))
-			for i := range order {
-				order[i] = i
-			}
-			return Keep(hosts, edges, order).because(hostOrder)
+			return Keep(hosts, edges, listed(len(hosts))).because(hostOrder)
 		}
 	}
 	return order(ctx, hosts, edges)

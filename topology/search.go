@@ -106,7 +106,7 @@ func (s *search) setFloor(floor float64) {
 // ring returns a cheap ring, and whether all its edges have at least the given bandwidth.
 func (s *search) ring(floor float64) (order []int, ok bool) {
 	if s.p.over() {
-		return s.p.listed(), true
+		return listed(s.p.n), true
 	}
 	s.findNeighbours(floor)
 	s.nearest()
@@ -214,10 +214,7 @@ func (l *nearby) insert(host int, price int64) (limit int64) {
 // list.
 func (s *search) nearest() {
 	n := s.p.n
-	left, visited := make([]int, 0, n-1), make([]bool, n) // left is in the order of the host list
-	for i := 1; i < n; i++ {
-		left = append(left, i)
-	}
+	left, visited := listed(n)[1:], make([]bool, n)
 	from := 0
 	visited[0] = true
 	for range n - 1 {

@@ -5,8 +5,7 @@
 //
 //   - Order and OrderBy, which find the ring; the fewer crossings between racks, ESXi hosts and networks the better, as
 //     long as the slowest edge stays fast (order.go states the criteria, search.go and exact.go find the ring);
-//   - Reorder, which decides whether a running job should change its ring; Keep, Stay and Join, which carry a ring over to
-//     other members;
+//   - Pays, which decides whether a running job should change its ring;
 //   - Rails and WithSums, for hosts with several networks;
 //   - Worth and Rounds, which select the edges to measure, and at the same time;
 //   - Bind, which assigns CPUs to ranks and to the engine;

@@ -11,58 +11,50 @@ import (
 
 // why explains every edge of the ring in a few words.
 func (p *problem) why(hosts []Host, order []int) []string {
-	slowest, fastest := math.Inf(1), 0.0
-	each := func(f func(i, from, to int)) {
-		for i, from := range order {
-			f(i, from, order[(i+1)%len(order)])
-		}
-	}
-	each(func(_, from, to int) {
-		if p.known[from*p.n+to] == blocked { // the speed of a blocked edge is unknown
-			return
-		}
-		speed := p.edges[from*p.n+to].speed
-		slowest, fastest = min(slowest, speed), max(fastest, speed)
-	})
+	bottleneck := p.bottleneck(order)
 	why := make([]string, len(order))
-	each(func(i, from, to int) {
+	for i, from := range order {
+		to := order[(i+1)%len(order)]
 		at := from*p.n + to
 		reasons := append(relation(hosts[from], hosts[to]), p.nets.why(hosts, from, to)...)
 		switch p.known[at] {
+		case unknown:
 		case blocked:
 			reasons = append(reasons, "could not be measured")
-		case measured:
-			reasons = append(reasons, BitRate(p.edges[at].speed)+" measured")
-		case inJob:
-			reasons = append(reasons, BitRate(p.edges[at].speed)+" measured in the job")
-		case byNIC:
-			reasons = append(reasons, BitRate(p.edges[at].speed)+" by NIC")
-		case byDevice:
-			reasons = append(reasons, BitRate(p.edges[at].speed)+" by RDMA device")
-		case byFile:
-			reasons = append(reasons, BitRate(p.edges[at].speed)+" by topology file")
-		case nominal:
-			reasons = append(reasons, BitRate(p.edges[at].speed)+" nominal")
+		default:
+			reasons = append(reasons, BitRate(p.edges[at].speed)+" "+sources[p.known[at]].text)
 		}
 		if p.rtt[at] > 0 {
 			reasons = append(reasons, roundTrip(p.rtt[at]))
 		}
-		if p.edges[at].speed == slowest && stands(slowest, fastest) {
+		if p.edges[at].speed == bottleneck {
 			reasons = append(reasons, "the bottleneck")
 		}
 		if len(reasons) == 0 {
 			reasons = []string{"nothing known, " + hostOrder}
 		}
 		why[i] = strings.Join(reasons, ", ")
-	})
+	}
 	return why
 }
 
 // noise is the part by which measured bandwidths of equal edges differ.
 const noise = 0.25
 
-// stands reports whether the slowest edge of a ring is slower than the fastest one by more than noise.
-func stands(slowest, fastest float64) bool { return slowest < (1-noise)*fastest }
+// bottleneck returns the speed of a ring's slowest edge, 0 if that is not slower than the fastest one by more than noise.
+func (p *problem) bottleneck(order []int) float64 {
+	slowest, fastest := math.Inf(1), 0.0
+	for i, from := range order {
+		at := from*p.n + order[(i+1)%len(order)]
+		if p.known[at] != blocked { // the speed of a blocked edge is unknown
+			slowest, fastest = min(slowest, p.edges[at].speed), max(fastest, p.edges[at].speed)
+		}
+	}
+	if slowest < (1-noise)*fastest {
+		return slowest
+	}
+	return 0
+}
 
 // relation describes what two hosts share, or what separates them.
 func relation(from, to Host) []string {

@@ -84,22 +84,10 @@ func JSON(c Cluster) ([]byte, error) {
 
 func edgesOf(hosts []topology.Host, legs []topology.Leg) (out []edge) {
 	for _, leg := range legs {
-		e := edge{From: name(hosts[leg.From]), To: name(hosts[leg.To]), Speed: -1, Source: "unknown", RTT: -1,
+		e := edge{From: name(hosts[leg.From]), To: name(hosts[leg.To]), Speed: -1, Source: leg.Source, RTT: -1,
 			Slowest: leg.Slowest, Why: leg.Why}
 		if leg.Bandwidth > 0 {
-			e.Speed, e.Source = tenth(leg.Bandwidth*8/1e6), "nic"
-		}
-		if leg.Given {
-			e.Source = "file"
-		}
-		if leg.Nominal {
-			e.Source = "nominal"
-		}
-		if leg.Measured {
-			e.Source = "measured"
-		}
-		if leg.InJob {
-			e.Source = "job"
+			e.Speed = tenth(leg.Bandwidth * 8 / 1e6)
 		}
 		if leg.RTT > 0 {
 			e.RTT = tenth(leg.RTT * 1e6)
