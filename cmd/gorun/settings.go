@@ -10,9 +10,9 @@ import (
 
 // tuned are the flags that few jobs need: --set KEY=VALUE gives one its value, or --KEY VALUE as with all flags. gorun
 // help flags leaves them out, and gorun help settings lists them.
-var tuned = []string{"algorithm", "blacklist", "blacklist-cooldown-range", "checksum", "connect-retry", "elastic-timeout", "evict-stragglers",
+var tuned = []string{"algorithm", "blacklist", "blacklist-cooldown-range", "checksum", "color", "connect-retry", "elastic-timeout", "evict-stragglers",
 	"gpu-path", "grace", "jax-engine", "lease", "loss-limit", "no-horovod-shim", "on-loss", "pmi-port", "pod-template", "rdma-options", "reset-limit",
-	"ring-order", "tf-config", "vmtoolsd", "wire-compression"}
+	"ring-order", "save-topology", "tf-config", "vmtoolsd", "wire-compression"}
 
 // settingsTopic is the topic of the settings.
 const settingsTopic = "settings"
