@@ -10,8 +10,8 @@ func (m *Machine) discovered(list []DiscoveredHost) {
 	slots, born := map[string]int{}, map[string]int64{}
 	for _, h := range list {
 		born[h.Name] = h.Born
-		if _, known := slots[h.Name]; !known && !m.known(h.Name) {
-			m.sites = append(m.sites, &site{siteState: siteState{Name: h.Name, Failed: map[int]*ban{}, Unfit: map[int]bool{}}})
+		if m.site(h.Name) == nil {
+			m.sites = append(m.sites, &site{Name: h.Name, Failed: map[int]*ban{}, Unfit: map[int]bool{}})
 		}
 		slots[h.Name] += h.Slots
 	}
@@ -55,12 +55,10 @@ func (m *Machine) withdraw(s *site) {
 
 // drain takes the order to use a host no more, or to use it again.
 func (m *Machine) drain(ev Drain) {
-	for _, s := range m.sites {
-		if s.Name == ev.Host && (!ev.Move || s.Moves || !s.Drained && !ev.Undo) {
-			s.Drained, s.Moves = !ev.Undo, ev.Move && !ev.Undo
-			s.offer()
-			m.withdraw(s)
-		}
+	if s := m.site(ev.Host); s != nil && (!ev.Move || s.Moves || !s.Drained && !ev.Undo) {
+		s.Drained, s.Moves = !ev.Undo, ev.Move && !ev.Undo
+		s.offer()
+		m.withdraw(s)
 	}
 }
 
@@ -74,12 +72,12 @@ type Departure struct {
 
 // Departure returns how far a host has come, false for one that was never listed.
 func (m *Machine) Departure(host string) (d Departure, known bool) {
-	i := slices.IndexFunc(m.sites, func(s *site) bool { return s.Name == host })
-	if i < 0 {
+	s := m.site(host)
+	if s == nil {
 		return d, false
 	}
-	d.Drained = m.sites[i].Drained
-	daemon := m.sites[i].daemon
+	d.Drained = s.Drained
+	daemon := s.daemon
 	if daemon == nil {
 		return d, true
 	}
@@ -97,19 +95,18 @@ func (m *Machine) Departure(host string) (d Departure, known bool) {
 	return d, true
 }
 
-func (m *Machine) known(name string) bool {
-	for _, s := range m.sites {
-		if s.Name == name {
-			return true
-		}
+// site returns the host of a name, nil if it was never listed.
+func (m *Machine) site(name string) *site {
+	if i := slices.IndexFunc(m.sites, func(s *site) bool { return s.Name == name }); i >= 0 {
+		return m.sites[i]
 	}
-	return false
+	return nil
 }
 
 // startHosts sees to it that every host that can be used has a daemon, spare ones too: they are warm
 // when they are needed.
 func (m *Machine) startHosts() {
-	for _, s := range m.sites {
+	for i, s := range m.sites {
 		if s.daemon != nil || s.barred(m.job.Now) || m.job.Finished {
 			continue
 		}
@@ -119,7 +116,7 @@ func (m *Machine) startHosts() {
 		}
 		if usable {
 			if s.daemon, s.never = s.never, nil; s.daemon == nil {
-				s.daemon = &daemon{id: len(m.daemons), site: s, used: map[int]*process{}}
+				s.daemon = &daemon{Site: i, id: len(m.daemons), site: s, used: map[int]*process{}}
 				m.daemons = append(m.daemons, s.daemon)
 			}
 			s.daemon.State, s.daemon.Born, s.daemon.Failed = starting, s.Born, false

@@ -42,17 +42,8 @@ type jobState struct {
 	Ended     bool          `json:"ended"`
 }
 
-// site is a host by name: what discovery reports of it, and why it may not be used.
+// site is a host by name: what discovery reports of it, and why it may not be used. Snapshots have the exported fields.
 type site struct {
-	siteState
-	slots  int      // of those listed that may be used
-	daemon *daemon  // the one that has not ended
-	never  *daemon  // one that ended without having been up: no host knows it, so its id is used again
-	noted  []string // why it could not be used since it was last up, as the user has read
-}
-
-// siteState is what a snapshot has of a site.
-type siteState struct {
 	Name    string       `json:"name"`
 	Listed  int          `json:"slots"`             // as discovered; 0 when it is not listed
 	Drained bool         `json:"drained,omitempty"` // by an order: it is not to be used
@@ -63,6 +54,12 @@ type siteState struct {
 	Unmet   ban          `json:"unmet"`             // for tries that did not reach it, or did not start its daemon
 	Failed  map[int]*ban `json:"failed"`            // by slot; with BlacklistHost slot 0 stands for all
 	Unfit   map[int]bool `json:"unfit,omitempty"`   // slots in which a spare has failed before init
+	Present int          `json:"daemon"`            // the id of daemon, -1 for none; for snapshots alone
+
+	slots  int      // of those listed that may be used
+	daemon *daemon  // the one that has not ended
+	never  *daemon  // one that ended without having been up: no host knows it, so its id is used again
+	noted  []string // why it could not be used since it was last up, as the user has read
 }
 
 type state int
@@ -74,32 +71,24 @@ const (
 	gone
 )
 
+// daemon is one that was started on a host. Snapshots have the exported fields.
 type daemon struct {
-	daemonState
-	id   int
-	site *site
-	used map[int]*process
-}
-
-// daemonState is what a snapshot has of a daemon.
-type daemonState struct {
+	Site    int           `json:"site"`  // the place of site among all
 	Born    int64         `json:"born"`  // of the site when it was started
 	Since   time.Duration `json:"since"` // when it was up
 	State   state         `json:"state"`
 	Member  bool          `json:"member"`  // of the present epoch
 	Failed  bool          `json:"failed"`  // it cannot take part any more, as it or others reported
 	Entered bool          `json:"entered"` // it has been in a world
+
+	id   int
+	site *site
+	used map[int]*process
 }
 
+// process is one that was to start on a host. Snapshots have the exported fields.
 type process struct {
-	processState
-	number int
-	host   *daemon
-	why    string // the first of the errors that it last heard in the world that it left
-}
-
-// processState is what a snapshot has of a process.
-type processState struct {
+	Host      int    `json:"host"` // the id of host
 	Slot      int    `json:"slot"`
 	Started   bool   `json:"started"`
 	Exited    bool   `json:"exited"`
@@ -111,6 +100,10 @@ type processState struct {
 	Ready  bool          `json:"ready,omitempty"`  // it waits in init for its first world
 	Began  time.Duration `json:"began,omitempty"`  // as a spare
 	Listed bool          `json:"listed,omitempty"` // as a spare, in an action
+
+	number int
+	host   *daemon
+	why    string // the first of the errors that it last heard in the world that it left
 }
 
 // New returns the machine of a job whose policy has passed Check.

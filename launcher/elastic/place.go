@@ -181,7 +181,7 @@ func (m *Machine) roster(keep []*process, add []slot, reason string) {
 
 // newProcess numbers a process that is to start in a slot.
 func (m *Machine) newProcess(s slot) *process {
-	p := &process{processState: processState{Slot: s.index}, number: len(m.processes), host: s.host}
+	p := &process{Host: s.host.id, Slot: s.index, number: len(m.processes), host: s.host}
 	m.processes = append(m.processes, p)
 	s.host.used[s.index] = p
 	return p

@@ -56,6 +56,15 @@ func (m *Machine) allLeft() bool {
 	return true
 }
 
+// endFor ends a job for what the first failure has led to.
+func (m *Machine) endFor(cause Cause, why string) {
+	e := End{Cause: cause, Process: -1, Host: -1, Why: why}
+	if first := m.job.First; first != nil {
+		e.Process, e.Host, e.Code = first.Process, first.Host, first.Code
+	}
+	m.end(e)
+}
+
 // allGone ends a job when no process of it goes on.
 func (m *Machine) allGone() {
 	for _, p := range m.world {

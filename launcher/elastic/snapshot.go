@@ -8,46 +8,22 @@ import (
 	"time"
 )
 
-// A snapshot lets a successor of the launcher go on where this one was. Pointers become indices.
-
+// snapshot lets a successor of the launcher go on where this one was. Pointers become indices.
 type snapshot struct {
 	jobState
-	Sites     []siteSnapshot    `json:"sites"`
-	Daemons   []daemonSnapshot  `json:"daemons"`
-	Processes []processSnapshot `json:"processes"`
-	World     []int             `json:"world"`
-}
-
-type siteSnapshot struct {
-	siteState
-	Daemon int `json:"daemon"` // -1 for none
-}
-
-type daemonSnapshot struct {
-	daemonState
-	Site int `json:"site"`
-}
-
-type processSnapshot struct {
-	processState
-	Host int `json:"host"`
+	Sites     []*site    `json:"sites"`
+	Daemons   []*daemon  `json:"daemons"`
+	Processes []*process `json:"processes"`
+	World     []int      `json:"world"`
 }
 
 // Snapshot encodes the state of the machine after the last Step. Restore needs the Config besides.
 func (m *Machine) Snapshot() ([]byte, error) {
-	s := snapshot{jobState: m.job}
+	s := snapshot{jobState: m.job, Sites: m.sites, Daemons: m.daemons, Processes: m.processes}
 	for _, x := range m.sites {
-		site := siteSnapshot{x.siteState, -1}
-		if x.daemon != nil {
-			site.Daemon = x.daemon.id
+		if x.Present = -1; x.daemon != nil {
+			x.Present = x.daemon.id
 		}
-		s.Sites = append(s.Sites, site)
-	}
-	for _, d := range m.daemons {
-		s.Daemons = append(s.Daemons, daemonSnapshot{d.daemonState, slices.Index(m.sites, d.site)})
-	}
-	for _, p := range m.processes {
-		s.Processes = append(s.Processes, processSnapshot{p.processState, p.host.id})
 	}
 	for _, p := range m.world {
 		s.World = append(s.World, p.number)
@@ -68,43 +44,38 @@ func Restore(cfg Config, text []byte) (*Machine, time.Duration, error) {
 	if err := json.Unmarshal(text, &s); err != nil {
 		return fail(err)
 	}
-	m := (&Machine{cfg: cfg, job: s.jobState}).use()
-	for _, x := range s.Sites {
-		site := &site{siteState: x.siteState}
-		if site.offer(); site.Failed == nil {
-			site.Failed = map[int]*ban{}
+	if slices.Contains(s.Sites, nil) || slices.Contains(s.Daemons, nil) || slices.Contains(s.Processes, nil) {
+		return fail(errors.New("a host, a daemon or a process without its state"))
+	}
+	m := (&Machine{cfg: cfg, job: s.jobState, sites: s.Sites, daemons: s.Daemons, processes: s.Processes}).use()
+	for _, x := range m.sites {
+		if x.daemon = m.daemon(x.Present); x.Failed == nil {
+			x.Failed = map[int]*ban{}
 		}
-		if site.Unfit == nil {
-			site.Unfit = map[int]bool{}
+		if x.Unfit == nil {
+			x.Unfit = map[int]bool{}
 		}
-		for _, b := range site.Failed {
+		x.offer()
+		for _, b := range x.Failed {
 			if b == nil {
 				return fail(errors.New("a slot without its failures"))
 			}
 		}
-		m.sites = append(m.sites, site)
 	}
-	for id, d := range s.Daemons {
+	for id, d := range m.daemons {
 		if d.Site < 0 || d.Site >= len(m.sites) {
 			return fail(errors.New("a daemon without a host"))
 		}
-		m.daemons = append(m.daemons, &daemon{daemonState: d.daemonState, id: id, site: m.sites[d.Site], used: map[int]*process{}})
+		d.id, d.site, d.used = id, m.sites[d.Site], map[int]*process{}
 	}
-	for i, x := range s.Sites {
-		if d := m.daemon(x.Daemon); d != nil {
-			m.sites[i].daemon = d
-		}
-	}
-	for number, x := range s.Processes {
-		d := m.daemon(x.Host)
-		if d == nil {
+	for number, p := range m.processes {
+		p.number, p.host = number, m.daemon(p.Host)
+		if p.host == nil {
 			return fail(errors.New("a process without a daemon"))
 		}
-		p := &process{processState: x.processState, number: number, host: d}
 		if !p.Exited {
-			d.used[p.Slot] = p
+			p.host.used[p.Slot] = p
 		}
-		m.processes = append(m.processes, p)
 	}
 	for _, number := range s.World {
 		p := m.process(number)

@@ -2,7 +2,6 @@ package elastic
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 )
@@ -81,12 +80,7 @@ func (m *Machine) resume(reason string) {
 		m.emit(Note{"the ranks have begun anew again and again, though no host was lost: is there an error that the script catches?"})
 	}
 	if m.spent() {
-		e := End{Cause: TooManyResets, Process: -1, Host: -1}
-		if m.job.First != nil {
-			e.Process, e.Host, e.Code = m.job.First.Process, m.job.First.Host, m.job.First.Code
-		}
-		e.Why = fmt.Sprintf("the reset limit of %d is reached: %s", m.cfg.ResetLimit, reason)
-		m.end(e)
+		m.endFor(TooManyResets, fmt.Sprintf("the reset limit of %d is reached: %s", m.cfg.ResetLimit, reason))
 		return
 	}
 	m.job.Resets++
@@ -115,30 +109,27 @@ func (m *Machine) spent() bool { return m.cfg.ResetLimit >= 0 && m.job.Resets >=
 
 // changes describes what is different in the next world when nothing went wrong in this one.
 func (m *Machine) changes(keep []*process, add []slot) string {
-	var kept, joined, grew, shrank, left []string
-	note := func(names *[]string, d *daemon) {
-		if !slices.Contains(*names, d.site.Name) {
-			*names = append(*names, d.site.Name)
-		}
+	before, after := map[string]int{}, map[string]int{} // ranks by host
+	for _, p := range m.live() {
+		before[p.host.site.Name]++
 	}
 	for _, p := range keep {
-		note(&kept, p.host)
+		after[p.host.site.Name]++
 	}
 	for _, s := range add {
-		if slices.Contains(kept, s.host.site.Name) {
-			note(&grew, s.host)
-		} else {
-			note(&joined, s.host)
-		}
+		after[s.host.site.Name]++
 	}
-	for _, p := range m.live() {
-		switch here := p.host.site.Name; {
-		case slices.Contains(kept, here):
-			if !slices.Contains(keep, p) {
-				note(&shrank, p.host)
-			}
-		case !slices.Contains(joined, here):
-			note(&left, p.host)
+	var joined, grew, shrank, left []string
+	for _, s := range m.sites {
+		switch was, is := before[s.Name], after[s.Name]; {
+		case was == 0 && is > 0:
+			joined = append(joined, s.Name)
+		case was > 0 && is == 0:
+			left = append(left, s.Name)
+		case is > was:
+			grew = append(grew, s.Name)
+		case is < was:
+			shrank = append(shrank, s.Name)
 		}
 	}
 	var said []string
@@ -180,16 +171,14 @@ func (m *Machine) wait(need, have int) {
 	if !hopeless && !over {
 		return
 	}
-	e := End{Cause: TooFew, Process: -1, Host: -1}
-	e.Why = fmt.Sprintf("too few slots: %d needed, %d there after %v", need, have, m.cfg.Timeout)
+	why := fmt.Sprintf("too few slots: %d needed, %d there after %v", need, have, m.cfg.Timeout)
 	if hopeless {
-		e.Why = fmt.Sprintf("too few slots: %d needed, %d can be used", need, m.possible())
+		why = fmt.Sprintf("too few slots: %d needed, %d can be used", need, m.possible())
 	}
 	if m.job.First != nil {
-		e.Process, e.Host, e.Code = m.job.First.Process, m.job.First.Host, m.job.First.Code
-		e.Why += ", after " + m.job.First.Why
+		why += ", after " + m.job.First.Why
 	}
-	m.end(e)
+	m.endFor(TooFew, why)
 }
 
 // offer notifies the processes that a world with other members could begin, once for each such set of members. What is
