@@ -183,5 +183,5 @@ func FirstWorld(policy elastic.Policy, hosts []elastic.DiscoveredHost) (plan.Pla
 		slots += h.Slots
 	}
 	why := fmt.Sprintf("too few slots: %d needed, %d there", policy.NP, slots)
-	return plan.Placement{}, &failure.ElasticError{Cause: elastic.TooFew, Why: why}
+	return plan.Placement{}, failure.Elastic(elastic.TooFew, why)
 }

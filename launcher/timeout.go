@@ -109,13 +109,14 @@ func (j *job) answerWhys() {
 
 // timedOut ends the job with what was found by now.
 func (j *job) timedOut() {
-	e := &failure.TimeoutError{After: j.spec.Timeout}
 	found := j.findings()
-	j.keep("the time limit", found, e)
+	var states []string
 	for _, f := range found {
 		does := strings.Join(append([]string{f.State}, f.Does...), "; ")
-		e.States = append(e.States, fmt.Sprintf("rank %d on %s: %s", f.Rank, f.Host, does))
+		states = append(states, fmt.Sprintf("rank %d on %s: %s", f.Rank, f.Host, does))
 	}
+	e := failure.Timeout(j.spec.Timeout, states)
+	j.keep("the time limit", found, e)
 	j.stop(e)
 }
 

@@ -27,7 +27,7 @@ func (s *state) verdictOf(e elastic.End) error {
 	case elastic.Divided:
 		return divided(s.processes)
 	}
-	return &failure.ElasticError{Cause: e.Cause, Why: e.Why}
+	return failure.Elastic(e.Cause, e.Why)
 }
 
 // hostsFailed reports the hosts that have failed, in the order of the host list. While the job starts, it also names

@@ -28,18 +28,6 @@ func drainCommand() *cli.Command {
 	}, drain)
 }
 
-// drainError reports that ranks have not left a host in time.
-type drainError struct {
-	host, waits string
-	after       time.Duration
-}
-
-func (e *drainError) Error() string {
-	return fmt.Sprintf("ranks still run on %s after %v: %s", e.host, e.after, e.waits)
-}
-
-func (e *drainError) ExitCode() int { return failure.ExitTimeout }
-
 // drain returns when no rank of the job runs on the host. It gives the order once, and then asks: another order wins.
 func drain(ctx context.Context, o *jobsFlags) error {
 	if len(o.args) != 2 {
@@ -66,7 +54,7 @@ func drain(ctx context.Context, o *jobsFlags) error {
 		case d.Used:
 			return fmt.Errorf("job %s may use %s again, and %s stayed there", job.Label, host, topology.Count(len(d.Left), "rank"))
 		case o.timeout > 0 && time.Since(began) >= o.timeout:
-			return &drainError{host, jobs.Clean(d.Waits), o.timeout}
+			return stillThere(host, o.timeout, jobs.Clean(d.Waits))
 		case d.Waits != said:
 			said = d.Waits
 			fmt.Fprintf(o.out, "gorun: %s on %s: %s\n", topology.Count(len(d.Left), "rank"), host, jobs.Clean(d.Waits))
@@ -87,6 +75,11 @@ func drain(ctx context.Context, o *jobsFlags) error {
 	}
 	_, err = fmt.Fprintf(o.out, "gorun: no rank of job %s runs on %s\n", job.Label, host)
 	return err
+}
+
+// stillThere is the error of a drain whose time is over.
+func stillThere(host string, after time.Duration, waits string) error {
+	return &failure.JobError{Why: fmt.Sprintf("ranks still run on %s after %v: %s", host, after, waits), Code: failure.ExitTimeout}
 }
 
 // ended reports whether the job that a command names does not run any more.

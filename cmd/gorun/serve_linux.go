@@ -203,7 +203,7 @@ func serveCluster(parent context.Context, o *serveFlags, hurry <-chan struct{}) 
 	}
 	listener, err := (&net.ListenConfig{}).Listen(parent, "tcp", net.JoinHostPort(p.bind, strconv.Itoa(p.port)))
 	if err != nil {
-		return &listenError{p.port, err}
+		return cannotListen(p.port, err)
 	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
 	if os.Geteuid() == 0 {
@@ -263,24 +263,13 @@ func serveCluster(parent context.Context, o *serveFlags, hurry <-chan struct{}) 
 	return err
 }
 
-// listenError means that a daemon cannot listen for jobs at its port.
-type listenError struct {
-	port int
-	err  error
-}
-
-func (e *listenError) Error() string { return fmt.Sprintf("listen for jobs: %v", e.err) }
-
-func (e *listenError) Unwrap() error { return e.err }
-
-func (e *listenError) ExitCode() int { return failure.ExitFailure }
-
-// NextStep names what shows the other process.
-func (e *listenError) NextStep() string {
-	if !errors.Is(e.err, syscall.EADDRINUSE) {
-		return ""
+// cannotListen is the error of a daemon that cannot listen for jobs at its port.
+func cannotListen(port int, err error) error {
+	e := &failure.JobError{Why: fmt.Sprintf("listen for jobs: %v", err), Code: failure.ExitFailure}
+	if errors.Is(err, syscall.EADDRINUSE) {
+		e.Hint = fmt.Sprintf("ss -ltnp sport = :%d shows which process has the port; --listen takes another", port)
 	}
-	return fmt.Sprintf("ss -ltnp sport = :%d shows which process has the port; --listen takes another", e.port)
+	return e
 }
 
 // observeAt serves the metrics of the daemon at an address, none if it is "", from when observe is called.

@@ -46,18 +46,18 @@ var troubles = []error{
 	&failure.HostError{Host: "host2", Step: "join", Err: errors.New("/usr/bin/python3 has torch 1.13, and on host1 /usr/bin/python3 has 2.4"), Code: failure.ExitUsage,
 		Hint: "install the same on all hosts, or name a Python that they all have by its path; --strict=false starts the job anyway"},
 	&failure.HostError{Host: "host2", Step: "run", Err: errors.New("silent for 30 s"), Code: failure.ExitTransport},
-	&failure.TimeoutError{After: time.Hour, States: []string{`rank 3 on host2: has not called allreduce "loss", which others wait for`}},
-	&failure.ElasticError{Cause: elastic.TooFew, Why: "too few slots: 4 needed, 2 can be used"},
-	&failure.ElasticError{Cause: elastic.TooManyResets, Why: "the reset limit of 3 is reached: rank 1 on host1 exited with status 1"},
+	failure.Timeout(time.Hour, []string{`rank 3 on host2: has not called allreduce "loss", which others wait for`}),
+	failure.Elastic(elastic.TooFew, "too few slots: 4 needed, 2 can be used"),
+	failure.Elastic(elastic.TooManyResets, "the reset limit of 3 is reached: rank 1 on host1 exited with status 1"),
 	&failure.IsolatedError{Hosts: 4, Since: time.Date(2026, 1, 2, 15, 4, 5, 0, time.UTC), Limit: 35 * time.Second},
 	&failure.IsolatedError{Hosts: 4, Stopped: 45 * time.Second, Limit: 35 * time.Second},
 	&failure.MinorityError{Of: 3, Left: 1},
 	&plan.SlotsError{NP: 8, Slots: 4, Hosts: []hosts.ListedHost{{Name: "host1", Slots: 2}, {Name: "host2", Slots: 2}}},
 	&discover.Error{Command: "./hosts.sh", Err: errors.New("exit status 1")},
 	signalError{syscall.SIGTERM},
-	&drainError{"host2", "they leave at their next commit", time.Minute},
+	stillThere("host2", time.Minute, "they leave at their next commit"),
 	&usageError{errors.New("--grace -1s: must not be negative"), "gorun help time"},
-	&listenError{7575, syscall.EADDRINUSE}}
+	cannotListen(7575, syscall.EADDRINUSE)}
 
 // TestTroublesAreExplained: docs/troubleshooting.md shows what each type of error with an exit code prints, each step of
 // a host, and each mistake in a command line, with … for what was given; and no mistake that nothing reports.

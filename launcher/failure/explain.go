@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"strings"
 
-	"gorun/launcher/elastic"
 	"gorun/launcher/output"
 )
 
@@ -55,24 +54,19 @@ func (e *HostErrors) NextStep() (hint string) {
 	return hint
 }
 
-// ExitCode returns the same as timeout(1).
-func (e *TimeoutError) ExitCode() int { return ExitTimeout }
+// ExitCode returns the code of the end.
+func (e *JobError) ExitCode() int { return e.Code }
 
-// Details returns what every rank was doing.
-func (e *TimeoutError) Details() (lines []string) {
-	for _, state := range e.States {
-		lines = append(lines, output.Detail(state))
+// Details returns the lines.
+func (e *JobError) Details() (lines []string) {
+	for _, line := range e.Lines {
+		lines = append(lines, output.Detail(line))
 	}
 	return lines
 }
 
-// NextStep names the flag that sets the limit.
-func (e *TimeoutError) NextStep() string {
-	return "give it more time with --timeout, or none at all without it"
-}
-
-// ExitCode returns the general one.
-func (e *ElasticError) ExitCode() int { return ExitFailure }
+// NextStep returns the hint.
+func (e *JobError) NextStep() string { return e.Hint }
 
 // ExitCode returns the one for lost hosts.
 func (e *IsolatedError) ExitCode() int { return ExitTransport }
@@ -112,17 +106,6 @@ func programHint(reason string) string {
 		return "name its interpreter: gorun … python3 " + program
 	}
 	return "a program of this directory is called with its path: gorun … ./" + program
-}
-
-// NextStep names the flags that kept the job from going on.
-func (e *ElasticError) NextStep() string {
-	switch e.Cause {
-	case elastic.TooFew:
-		return "a lower --min-np goes on with fewer ranks, --blacklist-cooldown-range lets failed slots be used again, --elastic-timeout waits longer for hosts"
-	case elastic.TooManyResets:
-		return "the output of the ranks shows why they fail; a higher --reset-limit lets them begin anew more often"
-	}
-	return ""
 }
 
 // NextStep recognizes common mistakes.

@@ -96,23 +96,34 @@ func (e *RankError) Error() string {
 	return text
 }
 
-// TimeoutError ends a job that took longer than it may.
-type TimeoutError struct {
-	After  time.Duration
-	States []string // what every rank did, a line each
-}
-
-func (e *TimeoutError) Error() string {
-	return fmt.Sprintf("the job has not ended after %v", e.After)
-}
-
-// ElasticError ends a job that lost too much: too many ranks at once, or ranks too often.
-type ElasticError struct {
-	Cause elastic.Cause
+// JobError ends a job, or a command, for a reason that lies in no single rank or host.
+type JobError struct {
 	Why   string
+	Lines []string // details
+	Hint  string   // what the user can do, "" if nothing useful is known
+	Code  int      // of the launcher, or the command
 }
 
-func (e *ElasticError) Error() string { return e.Why }
+func (e *JobError) Error() string { return e.Why }
+
+// Timeout ends a job that took longer than it may. states are what every rank did, a line each.
+func Timeout(after time.Duration, states []string) *JobError {
+	return &JobError{Why: fmt.Sprintf("the job has not ended after %v", after), Lines: states, Code: ExitTimeout,
+		Hint: "give it more time with --timeout, or none at all without it"}
+}
+
+// Elastic ends a job that lost too much: too many ranks at once, or ranks too often. The hint names the flags that kept
+// it from going on.
+func Elastic(cause elastic.Cause, why string) *JobError {
+	e := &JobError{Why: why, Code: ExitFailure}
+	switch cause {
+	case elastic.TooFew:
+		e.Hint = "a lower --min-np goes on with fewer ranks, --blacklist-cooldown-range lets failed slots be used again, --elastic-timeout waits longer for hosts"
+	case elastic.TooManyResets:
+		e.Hint = "the output of the ranks shows why they fail; a higher --reset-limit lets them begin anew more often"
+	}
+	return e
+}
 
 // IsolatedError ends a job whose launcher was cut off from all of its hosts, or was stopped, for longer than they wait
 // for it.
