@@ -44,11 +44,19 @@ func binaryOf(text []byte) ssh.Binary {
 	}
 }
 
+// readBy has the launcher read b by another reader than its own.
+func readBy(b *ssh.Binary, by func(io.Reader) io.Reader) {
+	open := b.Open
+	b.Open = func() (io.ReadCloser, error) {
+		in, err := open()
+		return io.NopCloser(by(in)), err
+	}
+}
+
 // uploads counts how often b is opened.
 func uploads(b *ssh.Binary) *atomic.Int64 {
 	var n atomic.Int64
-	open := b.Open
-	b.Open = func() (io.ReadCloser, error) { n.Add(1); return open() }
+	readBy(b, func(in io.Reader) io.Reader { n.Add(1); return in })
 	return &n
 }
 
@@ -96,68 +104,61 @@ exec %s -c "$2"
 	return h.client(t), cache
 }
 
-func TestBootstrapInEveryShell(t *testing.T) {
-	path := "/usr/bin:/bin"
-	busybox, hasBusybox := lookPath("busybox")
-	applets := t.TempDir()
-	if hasBusybox {
-		if out, err := exec.Command(busybox, "--install", "-s", applets).CombinedOutput(); err != nil {
-			t.Fatalf("%v: %s", err, out)
-		}
-	}
-	tests := []struct{ login, inner, path string }{
-		{"/bin/sh", "/bin/sh", path},
-		{"bash", "bash", path},
-		{"dash", "dash", path},
-		{"zsh", "/bin/sh", path},
-		{"csh", "/bin/sh", path},
-		{"tcsh", "/bin/sh", path},
-		{"fish", "/bin/sh", path},
-		{"mksh", "mksh", path},
-		{"busybox", applets + "/sh", applets},
-	}
-	for _, test := range tests {
-		t.Run(test.login, func(t *testing.T) {
-			login, ok := lookPath(test.login)
+// inShells calls test for each of the login shells that is on this machine, with a shell for our script and a PATH.
+func inShells(t *testing.T, path string, shells []string, test func(t *testing.T, login, inner, path string)) {
+	for _, name := range shells {
+		t.Run(name, func(t *testing.T) {
+			login, ok := lookPath(name)
 			if !ok {
-				t.Skipf("needs %s: install the package of that name", test.login)
+				t.Skipf("needs %s: install the package of that name", name)
 			}
-			if test.login == "busybox" {
-				login += " sh"
+			switch name {
+			case "busybox":
+				applets := t.TempDir()
+				if out, err := exec.Command(login, "--install", "-s", applets).CombinedOutput(); err != nil {
+					t.Fatalf("%v: %s", err, out)
+				}
+				test(t, login+" sh", applets+"/sh", applets)
+			case "bash", "dash", "mksh":
+				test(t, login, login, path)
+			default:
+				test(t, login, "/bin/sh", path)
 			}
-			inner := test.inner
-			if p, ok := lookPath(inner); ok {
-				inner = p
-			}
-			client, cache := shellHost(t, login, inner, test.path, "echo; echo -n noise")
-			b := program(300 << 10)
-			n := uploads(&b)
-			dir := filepath.Join(cache, "gorun", b.SHA256)
-
-			converse(t, connect(t, client, "h"), b, "0027")
-			converse(t, connect(t, client, "h"), b, "0027")
-			if n.Load() != 1 {
-				t.Errorf("%d uploads, want 1", n.Load())
-			}
-			wantFiles(t, dir, "gorun", "ok")
-			if st, err := os.Stat(filepath.Join(dir, "gorun")); err != nil || st.Mode().Perm() != 0o700 || st.Size() != b.Size {
-				t.Errorf("cached file: %v %v", st, err)
-			}
-
-			// A damaged file is found out and replaced.
-			writeFile(t, filepath.Join(dir, "gorun"), []byte("#!/bin/sh\necho intruder\n"), 0o700)
-			later(t, filepath.Join(dir, "gorun"), filepath.Join(dir, "ok"))
-			converse(t, connect(t, client, "h"), b, "0027")
-			// So is one that lost its mark but is sound: it is not sent again.
-			os.Remove(filepath.Join(dir, "ok"))
-			converse(t, connect(t, client, "h"), b, "0027")
-			wantFiles(t, dir, "gorun", "ok")
-
-			// In pieces.
-			ssh.Near(client)
-			converse(t, connect(t, client, "h"), program(3*ssh.PieceSize+1), "0027")
 		})
 	}
+}
+
+func TestBootstrapInEveryShell(t *testing.T) {
+	shells := []string{"/bin/sh", "bash", "dash", "zsh", "csh", "tcsh", "fish", "mksh", "busybox"}
+	inShells(t, "/usr/bin:/bin", shells, func(t *testing.T, login, inner, path string) {
+		client, cache := shellHost(t, login, inner, path, "echo; echo -n noise")
+		b := program(300 << 10)
+		n := uploads(&b)
+		dir := filepath.Join(cache, "gorun", b.SHA256)
+
+		converse(t, connect(t, client, "h"), b, "0027")
+		converse(t, connect(t, client, "h"), b, "0027")
+		if n.Load() != 1 {
+			t.Errorf("%d uploads, want 1", n.Load())
+		}
+		wantFiles(t, dir, "gorun", "ok")
+		if st, err := os.Stat(filepath.Join(dir, "gorun")); err != nil || st.Mode().Perm() != 0o700 || st.Size() != b.Size {
+			t.Errorf("cached file: %v %v", st, err)
+		}
+
+		// A damaged file is found out and replaced.
+		writeFile(t, filepath.Join(dir, "gorun"), []byte("#!/bin/sh\necho intruder\n"), 0o700)
+		later(t, filepath.Join(dir, "gorun"), filepath.Join(dir, "ok"))
+		converse(t, connect(t, client, "h"), b, "0027")
+		// So is one that lost its mark but is sound: it is not sent again.
+		os.Remove(filepath.Join(dir, "ok"))
+		converse(t, connect(t, client, "h"), b, "0027")
+		wantFiles(t, dir, "gorun", "ok")
+
+		// In pieces.
+		ssh.Near(client)
+		converse(t, connect(t, client, "h"), program(3*ssh.PieceSize+1), "0027")
+	})
 }
 
 func lookPath(name string) (string, bool) {
@@ -177,35 +178,20 @@ func later(t *testing.T, a, b string) {
 // wantFiles waits for them: the mark of a binary that is on disk is put there beside the program that runs already.
 func wantFiles(t *testing.T, dir string, names ...string) {
 	t.Helper()
-	var got []string
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
+	must.Soon(t, fmt.Sprintf("%s has nothing but %q", dir, names), func() bool {
 		entries, err := os.ReadDir(dir)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			t.Fatal(err)
 		}
-		got = got[:0]
-		for _, e := range entries {
-			got = append(got, e.Name())
-		}
-		if slices.Equal(got, names) {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%s has %q, want %q", dir, got, names)
-		}
-	}
+		return slices.EqualFunc(entries, names, func(e fs.DirEntry, name string) bool { return e.Name() == name })
+	})
 }
 
 // hostHome is a directory for what hosts keep, which is there until all of that is on disk.
 func hostHome(t testing.TB) string {
 	dir := t.TempDir()
 	t.Cleanup(func() {
-		for deadline := time.Now().Add(20 * time.Second); len(find(t, dir, "gorun")) > len(find(t, dir, "ok")); time.Sleep(time.Millisecond) {
-			if time.Now().After(deadline) {
-				t.Errorf("a binary was not marked as safe: %q", find(t, dir, "*"))
-				return
-			}
-		}
+		must.Soon(t, "all binaries are marked as safe", func() bool { return len(find(t, dir, "gorun")) <= len(find(t, dir, "ok")) })
 	})
 	return dir
 }
@@ -243,13 +229,13 @@ func TestBootstrapOncePerDirectory(t *testing.T) {
 	// The first waits with its upload until all have asked, or would have.
 	const hosts = 6
 	n := uploads(&b)
-	open, started := b.Open, make(chan struct{}, hosts)
-	b.Open = func() (io.ReadCloser, error) {
+	started := make(chan struct{}, hosts)
+	readBy(&b, func(in io.Reader) io.Reader {
 		for range hosts {
 			<-started
 		}
-		return open()
-	}
+		return in
+	})
 	var wg sync.WaitGroup
 	for range hosts {
 		conn := connect(t, client, "h")
@@ -356,13 +342,12 @@ func TestHostileUpload(t *testing.T) {
 			b := program(200 << 10)
 			ran := filepath.Join(t.TempDir(), "ran")
 			c, cache := shellHost(t, "/bin/sh", "/bin/sh", path, "")
-			open := b.Open
-			b.Open = func() (io.ReadCloser, error) {
-				r, _ := open()
-				text, err := io.ReadAll(r)
+			readBy(&b, func(in io.Reader) io.Reader {
+				text, err := io.ReadAll(in)
+				must.Do(t, err)
 				copy(text, "#!/bin/sh\n>"+ran+"\nexit 0\n")
-				return io.NopCloser(bytes.NewReader(text)), err
-			}
+				return bytes.NewReader(text)
+			})
 			failing(t, c, b, ssh.StepUpload, "the host received another binary than this gorun", "look for a program between here and the host that changes what ssh carries")
 			if _, err := os.Stat(ran); err == nil {
 				t.Error("the host ran it")
@@ -385,14 +370,20 @@ func toolsWithout(t *testing.T, missing string) string {
 	return dir
 }
 
+// otherPlace is the directory of b where the cache of a user is no good. It is removed at the end of the test.
+func otherPlace(t *testing.T, b ssh.Binary) string {
+	dir := fmt.Sprintf("/tmp/gorun-%d/%s", os.Getuid(), b.SHA256)
+	t.Cleanup(func() {
+		os.RemoveAll(dir)
+		os.Remove(filepath.Dir(dir)) // if it is empty
+	})
+	return dir
+}
+
 // When the cache is no good the program goes to a directory of ours elsewhere.
 func TestBootstrapFallsBack(t *testing.T) {
 	b := program(64<<10 + os.Getpid()%1000) // not the one of another run
-	fallback := fmt.Sprintf("/tmp/gorun-%d/%s", os.Getuid(), b.SHA256)
-	t.Cleanup(func() {
-		os.RemoveAll(fallback)
-		os.Remove(filepath.Dir(fallback)) // if it is empty
-	})
+	fallback := otherPlace(t, b)
 	tests := map[string]string{
 		"home missing":     "export XDG_CACHE_HOME=/proc/nowhere",
 		"cache not a dir":  "export XDG_CACHE_HOME=/dev/null",
@@ -457,11 +448,7 @@ func TestBootstrapInPieces(t *testing.T) {
 	// Then it goes to another place, from its beginning. What the first one was sent and did not take is not part of it.
 	t.Run("place gets full", func(t *testing.T) {
 		b := program(2<<20 + os.Getpid()%1000) // not the one of another run
-		fallback := fmt.Sprintf("/tmp/gorun-%d/%s", os.Getuid(), b.SHA256)
-		t.Cleanup(func() {
-			os.RemoveAll(fallback)
-			os.Remove(filepath.Dir(fallback)) // if it is empty
-		})
+		fallback := otherPlace(t, b)
 		c := near(t, "export XDG_CACHE_HOME="+mount(t, "size=1100k"))
 		n := uploads(&b)
 		converse(t, connect(t, c, "h"), b, "0027")
@@ -476,15 +463,13 @@ func TestBootstrapInPieces(t *testing.T) {
 		srv.env, srv.unheard = []string{"XDG_CACHE_HOME=" + h.path("cache")}, true
 		b := program(4 * ssh.PieceSize)
 		var taken atomic.Int64
-		open := b.Open
-		b.Open = func() (io.ReadCloser, error) {
-			in, err := open()
-			return io.NopCloser(readerFunc(func(p []byte) (int, error) {
+		readBy(&b, func(in io.Reader) io.Reader {
+			return readerFunc(func(p []byte) (int, error) {
 				n, err := in.Read(p)
 				taken.Add(int64(n))
 				return n, err
-			})), err
-		}
+			})
+		})
 		c := h.client(t)
 		ssh.Near(c)
 		conn := connect(t, c, srv.addr)
@@ -511,7 +496,9 @@ func TestBootstrapCancelled(t *testing.T) {
 	srv.env = []string{"XDG_CACHE_HOME=" + cache}
 	b := program(2 << 20)
 	ctx, cancel := context.WithCancel(context.Background())
-	b.Open = halfway(b, cancel)
+	readBy(&b, func(in io.Reader) io.Reader {
+		return io.MultiReader(io.LimitReader(in, b.Size/2), readerFunc(func([]byte) (int, error) { cancel(); return 0, io.EOF }))
+	})
 	_, err := connect(t, h.client(t), srv.addr).Bootstrap(ctx, b, nil)
 	if !errors.Is(err, context.Canceled) {
 		t.Fatalf("got %v", err)
@@ -545,20 +532,6 @@ func TestBootstrapCancelled(t *testing.T) {
 	}
 	must.Soon(t, "the upload's file is gone", func() bool { return len(find(t, cache, ".up-*")) == 0 })
 	wantFiles(t, filepath.Join(cache, "gorun", b.SHA256))
-}
-
-// halfway returns an Open whose file calls cancel in its middle.
-func halfway(b ssh.Binary, cancel func()) func() (io.ReadCloser, error) {
-	return func() (io.ReadCloser, error) {
-		in, err := b.Open()
-		if err != nil {
-			return nil, err
-		}
-		return io.NopCloser(io.MultiReader(io.LimitReader(in, b.Size/2), readerFunc(func([]byte) (int, error) {
-			cancel()
-			return 0, io.EOF
-		}))), nil
-	}
 }
 
 type readerFunc func([]byte) (int, error)

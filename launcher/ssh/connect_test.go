@@ -207,25 +207,6 @@ func TestHangAfterLogin(t *testing.T) {
 	started.Wait()
 }
 
-func TestCancelWhileConnecting(t *testing.T) {
-	h := newHome(t)
-	hang := startServer(t)
-	release := make(chan struct{})
-	t.Cleanup(func() { close(release) })
-	arrived := make(chan struct{}, 1)
-	hang.greet = func(int, net.Conn) bool { arrived <- struct{}{}; <-release; return false }
-	stop := errors.New("the user said stop")
-	ctx, cancel := context.WithCancelCause(context.Background())
-	go func() { <-arrived; cancel(stop) }()
-	_, err := h.client(t).Connect(ctx, hang.addr)
-	if err == nil || !strings.Contains(err.Error(), "the user said stop") {
-		t.Errorf("got %v", err)
-	}
-	if !errors.Is(err, stop) {
-		t.Error("cause lost")
-	}
-}
-
 func TestDroppedConnectionsAreRetried(t *testing.T) {
 	srv, h := startServer(t), newHome(t)
 	srv.greet = func(n int, c net.Conn) bool {

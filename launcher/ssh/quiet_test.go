@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -15,21 +14,6 @@ import (
 	"gorun/contrib/must"
 	"gorun/launcher/ssh"
 )
-
-// stuck returns an Open of which no more than so many bytes come before the end of ctx.
-func stuck(ctx context.Context, b ssh.Binary, bytes int64) func() (io.ReadCloser, error) {
-	open := b.Open
-	return func() (io.ReadCloser, error) {
-		in, err := open()
-		if err != nil {
-			return nil, err
-		}
-		return io.NopCloser(io.MultiReader(io.LimitReader(in, bytes), readerFunc(func([]byte) (int, error) {
-			<-ctx.Done()
-			return 0, io.ErrUnexpectedEOF
-		}))), nil
-	}
-}
 
 // running lists the processes of which the command line has a text.
 func running(t *testing.T, text string) (found []string) {
@@ -47,56 +31,32 @@ func running(t *testing.T, text string) (found []string) {
 // TestHostsSideEndsByItself: when nothing comes from the launcher any more, and no connection ends, what the launcher
 // began on the host ends, and leaves no file, whichever shell runs there and however much had come.
 func TestHostsSideEndsByItself(t *testing.T) {
-	applets := t.TempDir()
-	busybox, hasBusybox := lookPath("busybox")
-	if hasBusybox {
-		if out, err := exec.Command(busybox, "--install", "-s", applets).CombinedOutput(); err != nil {
-			t.Fatalf("%v: %s", err, out)
-		}
-	}
-	bare := bareTools(t, "sleep", "grep")
-	for i, tc := range []struct{ login, inner, path string }{
-		{"/bin/sh", "/bin/sh", bare},
-		{"bash", "bash", bare},
-		{"mksh", "mksh", bare},
-		{"csh", "/bin/sh", bare},
-		{"busybox", applets + "/sh", applets},
-	} {
-		for size, name := range map[int64]string{0: "nothing came", 150<<10 + 1: "half of it came"} {
-			t.Run(tc.login+"/"+name, func(t *testing.T) {
+	others := 0
+	inShells(t, bareTools(t, "sleep", "grep"), []string{"/bin/sh", "bash", "mksh", "csh", "busybox"}, func(t *testing.T, login, inner, path string) {
+		for size, name := range map[int64]string{0: "nothing came", 150 << 10: "half of it came"} {
+			others++
+			b := program(300<<10 + others) // no one else's
+			t.Run(name, func(t *testing.T) {
 				t.Parallel()
-				login, ok := lookPath(tc.login)
-				if !ok {
-					t.Skipf("needs %s: install the package of that name", tc.login)
-				}
-				if tc.login == "busybox" {
-					login += " sh"
-				}
-				inner := tc.inner
-				if p, ok := lookPath(inner); ok {
-					inner = p
-				}
-				client, cache := shellHost(t, login, inner, tc.path, "")
+				client, cache := shellHost(t, login, inner, path, "")
 				ssh.Hasty(client)
 				ssh.Near(client)
-				b := program(300<<10 + 100*i + int(size&1)) // no one else's
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-				b.Open = stuck(ctx, b, size)
+				readBy(&b, func(in io.Reader) io.Reader {
+					return io.MultiReader(io.LimitReader(in, size), readerFunc(func([]byte) (int, error) {
+						<-ctx.Done()
+						return 0, io.ErrUnexpectedEOF
+					}))
+				})
 				ended := make(chan error, 1)
 				conn := connect(t, client, "h")
-				began := time.Now()
 				go func() {
 					_, err := conn.Bootstrap(ctx, b, nil)
 					ended <- err
 				}()
 				must.Soon(t, "the upload's file is there", func() bool { return len(find(t, cache, ".up-*")) == 1 })
 				must.Soon(t, "the binary runs", func() bool { return len(running(t, b.SHA256)) > 0 })
-				for deadline := time.Now().Add(40 * time.Second); len(find(t, cache, ".up-*")) > 0 || len(running(t, b.SHA256)) > 0; time.Sleep(50 * time.Millisecond) {
-					if time.Now().After(deadline) {
-						t.Errorf("after %v there are %q and %q", time.Since(began), find(t, cache, ".up-*"), running(t, b.SHA256))
-						break
-					}
-				}
+				must.Soon(t, "nothing of it is left", func() bool { return len(find(t, cache, ".up-*")) == 0 && len(running(t, b.SHA256)) == 0 })
 				if ctx.Err() != nil {
 					t.Error("the test ended it, not the host")
 				}
@@ -106,7 +66,7 @@ func TestHostsSideEndsByItself(t *testing.T) {
 				}
 			})
 		}
-	}
+	})
 }
 
 // TestHostWaitsForOthers: a host waits for as long as another login fills its directory, which its launcher reports to
@@ -117,17 +77,12 @@ func TestHostWaitsForOthers(t *testing.T) {
 	ssh.Hasty(client)
 	b := program(64 << 10)
 	n := uploads(&b)
-	open := b.Open
-	b.Open = func() (io.ReadCloser, error) {
-		in, err := open()
-		if err != nil {
-			return nil, err
-		}
-		return io.NopCloser(readerFunc(func(p []byte) (int, error) {
+	readBy(&b, func(in io.Reader) io.Reader {
+		return readerFunc(func(p []byte) (int, error) {
 			time.Sleep(700 * time.Millisecond)
 			return in.Read(p[:min(len(p), 8<<10)])
-		})), nil
-	}
+		})
+	})
 	var wg sync.WaitGroup
 	for range 3 {
 		wg.Go(func() { converse(t, connect(t, client, "h"), b, "0027") })
@@ -155,8 +110,7 @@ func TestSilentConnection(t *testing.T) {
 	slow := startServer(t)
 	slow.env = []string{"XDG_CACHE_HOME=" + h.path("cache")}
 	b := program(64 << 10)
-	open := b.Open
-	b.Open = func() (io.ReadCloser, error) { time.Sleep(1500 * time.Millisecond); return open() }
+	readBy(&b, func(in io.Reader) io.Reader { time.Sleep(1500 * time.Millisecond); return in })
 	converse(t, connect(t, client, slow.addr), b, "0022")
 }
 

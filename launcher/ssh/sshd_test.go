@@ -185,17 +185,6 @@ func TestSSHDRefusals(t *testing.T) {
 	refused(t, h.client(t), "box", ssh.StepAuthenticate, "no key was accepted (offered ~/keys/0, ~/keys/1", "ssh-copy-id")
 }
 
-func TestSSHDThroughAnother(t *testing.T) {
-	h, bastion := sshdHome(t, "")
-	target := startSSHD(t, h.key.PublicKey(), "")
-	h.config(t, fmt.Sprintf("Host bastion\n HostName localhost\n Port %s\nHost box*\n HostName 127.0.0.1\n Port %s\n ProxyJump bastion\n", bastion.port, target.port))
-	b := program(1 << 20)
-	c := h.client(t)
-	converse(t, connect(t, c, "box1"), b, "0022")
-	converse(t, connect(t, c, "box2"), b, "0022")
-	wantFiles(t, filepath.Join(target.home, ".cache/gorun", b.SHA256), "gorun", "ok")
-}
-
 // An sshd that drops connections from the third on that has not authenticated drops some of ours, and no one notices.
 func TestSSHDMaxStartups(t *testing.T) {
 	h, d := sshdHome(t, "LogLevel VERBOSE\nMaxStartups 2:100:2")
