@@ -15,14 +15,16 @@ type Config struct {
 	Transport Transport // may be nil for a world of one host
 	Alloc     Allocator // nil: the heap
 	Room      int64     // bytes of the largest result that Alloc has memory for, 0 if there is no limit; hosts may differ
-	Workers   int       // goroutines for reductions on one host alone, 0 for GOMAXPROCS
 	Log       *slog.Logger
 	Record    bool // the last operations, for Flight
 
-	Segment int           // bytes of a segment, 0 for 512 KiB
-	Direct  int           // largest operation in which every host sends to every other, 0 for 64 KiB, -1 for none
-	Carry   int           // bytes that a ready message may carry, 0 for 256 KiB, -1 or without Direct for 2 KiB
-	Inline  int           // largest local operation that is not handed to workers, 0 for 64 KiB, -1 for none
+	// Bytes; 0 is the default that is named, and -1 is none.
+	Segment int64         // of a segment: 512 KiB
+	Direct  int64         // of the largest operation in which every host sends to every other: 64 KiB
+	Carry   int64         // that a ready message may carry: 256 KiB, without Direct 2 KiB
+	Inline  int64         // of the largest local operation that is not handed to workers: 64 KiB
+	Stash   int64         // that may come before operations of unknown size begin: 1 GiB
+	Spill   int64         // of the heap for results that Alloc has no memory for but other hosts need: 1 GiB
 	Cost    schedule.Cost // of a message between two hosts, zero for a 10 Gbit/s network
 
 	Algorithm schedule.Algorithm // of every allreduce; Auto: what costs least
@@ -31,83 +33,29 @@ type Config struct {
 	// Broken is called, once for a world and on any goroutine, if it cannot go on because of what a peer sent or did not
 	// send. It must not block. May be nil.
 	Broken func(peer int, err error)
-	Stash  int // bytes that may come before operations of unknown size begin, 0 for 1 GiB
-	Spill  int // bytes of the heap for results that Alloc has no memory for but other hosts need, 0 for 1 GiB
 }
 
-// Defaults of a Config.
-const (
-	defaultSegment = 512 << 10
-	defaultCarry   = 256 << 10
-	defaultInline  = 64 << 10
-	defaultStash   = 1 << 30
-	defaultSpill   = 1 << 30
-)
-
-var defaultCost = schedule.Cost{Alpha: 30e-6, Beta: 0.8e-9}
-
-// DefaultDirect is the Direct of a Config that has none.
-const DefaultDirect = 64 << 10
-
-// limit reads a size from a Config: 0 is the default, less is none.
-func limit(n, def int) int {
-	if n == 0 {
-		return def
-	}
-	return max(n, 0)
-}
-
-// settings are what a Config amounts to.
-type settings struct {
-	transport Transport
-	allocator Allocator
-	room      uint64 // for a result, 0 if there is no limit
-	log       *slog.Logger
-	broken    func(peer int, err error)
-	segment   int64
-	directMax int64
-	carryMax  int64
-	inlineMax int64
-	stashMax  int64
-	spillMax  int64
-	usual     schedule.Cost // where a world has none of its own
-	by        schedule.Algorithm
-	coding    kernel.Coding
-}
-
-// settings fills in the defaults.
-func (c Config) settings() settings {
-	s := settings{
-		transport: c.Transport,
-		allocator: c.Alloc,
-		room:      uint64(max(c.Room, 0)),
-		log:       c.Log,
-		broken:    c.Broken,
-		segment:   int64(limit(c.Segment, defaultSegment)),
-		directMax: int64(limit(c.Direct, DefaultDirect)),
-		carryMax:  min(int64(limit(c.Carry, defaultCarry)), maxControl/2),
-		inlineMax: int64(limit(c.Inline, defaultInline)),
-		stashMax:  int64(limit(c.Stash, defaultStash)),
-		spillMax:  int64(limit(c.Spill, defaultSpill)),
-		usual:     cmp.Or(c.Cost, defaultCost),
-		by:        c.Algorithm,
-		coding:    c.Coding,
-	}
-	if c.Direct < 0 {
-		s.carryMax = 0
+// withDefaults returns the configuration with all defaults filled in.
+func (c Config) withDefaults() Config {
+	limit := func(n, usual int64) int64 { return max(cmp.Or(n, usual), 0) }
+	if c.Carry = min(limit(c.Carry, 256<<10), maxControl/2); c.Direct < 0 {
+		c.Carry = 0
 	}
 	// Segments are cut where chunks are, so that their borders are borders of elements and cache lines.
-	s.segment = min(max(s.segment+schedule.Align-1, schedule.Align)&^(schedule.Align-1), link.MaxPayload)
-	if s.log == nil {
-		s.log = slog.New(slog.DiscardHandler)
+	c.Segment = min(max(limit(c.Segment, 512<<10)+schedule.Align-1, schedule.Align)&^(schedule.Align-1), link.MaxPayload)
+	c.Direct, c.Inline = limit(c.Direct, 64<<10), limit(c.Inline, 64<<10)
+	c.Stash, c.Spill = limit(c.Stash, 1<<30), limit(c.Spill, 1<<30)
+	c.Cost = cmp.Or(c.Cost, schedule.Cost{Alpha: 30e-6, Beta: 0.8e-9})
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
 	}
-	if s.broken == nil {
-		s.broken = func(peer int, err error) { s.log.Error("world is broken", "peer", peer, "err", err) }
+	if c.Broken == nil {
+		c.Broken = func(peer int, err error) { c.Log.Error("world is broken", "peer", peer, "err", err) }
 	}
-	if s.allocator == nil {
-		s.allocator = heapAllocator{}
+	if c.Alloc == nil {
+		c.Alloc = heapAllocator{}
 	}
-	return s
+	return c
 }
 
 // heap is result memory without an owner.

@@ -39,7 +39,7 @@ func (e *Engine) order(peer int, h *link.Header, p []byte) error {
 		return nil
 	}
 	if _, twice := c.held[h.Offset]; twice || int64(ahead) < 0 {
-		e.log.Error("drop control message", "peer", peer, "number", h.Offset, "expected", c.next)
+		e.cfg.Log.Error("drop control message", "peer", peer, "number", h.Offset, "expected", c.next)
 		return nil
 	}
 	if ahead > maxHeld || c.size+len(p) > maxHeldBytes {
@@ -60,12 +60,7 @@ func (e *Engine) listen(peer int, c *channel, p []byte, ok bool) {
 	for ; ok; p, ok = e.take(c) {
 		c.next++
 		e.read(peer, p)
-		var room [2]event
-		more := e.drain(room[:0])
-		quiet := e.quiet()
-		e.mu.Unlock()
-		e.follow(more)
-		quiet()
+		e.settle()
 		e.mu.Lock()
 		if e.channels[peer] != c {
 			return
@@ -107,7 +102,7 @@ func (e *Engine) read(peer int, p []byte) {
 		err = e.negotiation.hear(peer, p)
 	}
 	if err != nil {
-		e.log.Error("drop control message", "peer", peer, "err", err)
+		e.cfg.Log.Error("drop control message", "peer", peer, "err", err)
 	}
 }
 

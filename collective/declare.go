@@ -15,45 +15,42 @@ import (
 // declare takes a rank's word for a group: an AddGroup with a number. It ends at once.
 func (e *Engine) declare(rank int, r Request) error {
 	e.mu.Lock()
-	m, err := e.enter(rank, &r)
-	e.mu.Unlock()
-	if err != nil {
+	if err := e.enter(rank, &r); err != nil {
+		e.mu.Unlock()
 		return err
 	}
-	e.post(m)
+	e.settle()
 	r.Client.Complete(r.Handle, Result{Rows: []int{int(r.Group)}})
 	return nil
 }
 
-// enter makes the group that a rank declares, if it is not there, and returns the message to the other hosts. mu is
-// held.
-func (e *Engine) enter(rank int, r *Request) (*message, *Error) {
+// enter makes the group that a rank declares, if it is not there, and notifies the other hosts. mu is held.
+func (e *Engine) enter(rank int, r *Request) *Error {
 	if err := e.refusal(r); err != nil {
-		return nil, err
+		return err
 	}
 	id, ranks := r.Group, slices.Clone(r.Shape)
 	slices.Sort(ranks)
 	d := e.groups
 	switch {
 	case r.Client == nil:
-		return nil, refuse("%s: no client to tell", r.Kind)
+		return refuse("%s: no client to tell", r.Kind)
 	case id&^(declared-1) != declared:
-		return nil, refuse("%s: %d is no number that ranks can choose", r.Kind, id)
+		return refuse("%s: %d is no number that ranks can choose", r.Kind, id)
 	case d.byID[0] == nil || !slices.Contains(d.byID[0].local(), rank) || !slices.Contains(ranks, rank):
-		return nil, refuse("%s: rank %d is not in it", r.Kind, rank)
+		return refuse("%s: rank %d is not in it", r.Kind, rank)
 	}
 	if err := checkMembers(d.byID[0], ranks); err != nil {
-		return nil, err
+		return err
 	}
 	if err := d.know(id, ranks); err != nil {
-		return nil, err
+		return err
 	}
-	g := d.byID[id]
-	if g.notified {
-		return nil, nil
+	if g := d.byID[id]; !g.notified {
+		g.notified = true
+		e.ops.report(event{send: appendDeclare(nil, id, ranks), to: g.hosts})
 	}
-	g.notified = true
-	return e.compose(g.hosts, 0, appendDeclare(nil, id, ranks)), nil
+	return nil
 }
 
 // hearDeclare takes another host's word for a group.

@@ -11,7 +11,7 @@
 //
 //  1. Submit takes the contribution of one of this host's ranks (kind.go, request.go, validate.go, submit.go).
 //  2. Declare: the last one makes the host ready. It sends every other host of the group what its ranks submitted
-//     (negotiation.go, readiness.go, readiness_input.go, ballot.go, message.go). There is no coordinator and no cycle:
+//     (readiness.go, readiness_input.go, ballot.go, message.go). There is no coordinator and no cycle:
 //     one message per pair of hosts, sent at once. A rank that joined contributes zeros without being asked (join.go);
 //     in a pause nothing is declared (pause.go).
 //  3. Decide: when all hosts are ready and agree, the operation starts. If they disagree, every rank gets the same
@@ -30,8 +30,7 @@
 // the strategy knows what. Strategies are files here and no package of their own: they work on the memory, the groups
 // and the segments of an op, some thirty names that nothing else needs to see.
 //
-// Negotiation is an interface, too (negotiation.go): it reports which operations start or fail, and strategies do not
-// depend on how it decides. The implementation is readiness, in which every host declares to every other host.
+// The negotiation (readiness) reports which operations start or fail, and strategies do not depend on how it decides.
 //
 // On one host alone there is nothing to negotiate and nothing to send: the workers of Run reduce slices
 // side by side, small operations run on the goroutine that submits the last contribution (local.go, workers.go).

@@ -1,7 +1,6 @@
 package collective
 
 import (
-	"cmp"
 	"context"
 	"runtime"
 	"sync"
@@ -14,15 +13,20 @@ import (
 
 // Engine runs the operations of one host's ranks. Its methods may be called from any goroutine.
 type Engine struct {
-	kit
-	recorder *recorder     // nil if nothing is recorded
-	ended    atomic.Uint32 // the epoch whose world is broken
-	epoch    atomic.Uint32 // written with mu held
+	cfg Config
+	pools
+	strategies *registry
+	workers    workers
+	stashed    atomic.Int64  // bytes, for operations of unknown size
+	spilled    atomic.Int64  // bytes of results that only pass through here
+	recorder   *recorder     // nil if nothing is recorded
+	ended      atomic.Uint32 // the epoch whose world is broken
+	epoch      atomic.Uint32 // written with mu held
 
 	mu          sync.Mutex
 	groups      *directory
 	ops         operations
-	negotiation negotiation
+	negotiation *readiness
 	paused      paused
 	world       EngineWorld
 	cost        schedule.Cost    // of the world
@@ -41,13 +45,13 @@ type paused struct {
 // New returns an engine that refuses everything until SetWorld.
 func New(cfg Config) *Engine {
 	e := &Engine{
-		kit:     kit{settings: cfg.settings(), strategies: &strategies},
-		stopped: refuse("there is no world yet"),
-		past:    &Error{Code: CodeAborted, Text: "the world of this rank has ended"},
+		cfg:        cfg.withDefaults(),
+		strategies: &strategies,
+		stopped:    refuse("there is no world yet"),
+		past:       &Error{Code: CodeAborted, Text: "the world of this rank has ended"},
 	}
-	e.owner = e
-	e.workers.init(cmp.Or(max(cfg.Workers, 0), runtime.GOMAXPROCS(0)))
-	e.pools.init(&e.kit)
+	e.workers.init(runtime.GOMAXPROCS(0))
+	e.pools.init(e)
 	if cfg.Record {
 		e.recorder = newRecorder()
 	}
@@ -77,12 +81,12 @@ func (e *Engine) Run(ctx context.Context) error {
 func (e *Engine) Describe() string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	how := e.cost.Describe(len(e.world.Hosts), e.directMax)
-	if e.by != schedule.Auto {
-		how = "allreduce by " + e.by.String()
+	how := e.cost.Describe(len(e.world.Hosts), e.cfg.Direct)
+	if e.cfg.Algorithm != schedule.Auto {
+		how = "allreduce by " + e.cfg.Algorithm.String()
 	}
-	if e.coding > kernel.CodingNone {
-		how += "; sums of float32 and float64 travel as " + e.coding.String()
+	if e.cfg.Coding > kernel.CodingNone {
+		how += "; sums of float32 and float64 travel as " + e.cfg.Coding.String()
 	}
 	return how
 }
@@ -92,17 +96,12 @@ func (e *Engine) Describe() string {
 func (e *Engine) CodingOf(r Request) kernel.Coding {
 	c := r.Coding
 	if c == kernel.CodingDefault {
-		c = e.coding
+		c = e.cfg.Coding
 	}
 	if !r.Kind.reduces() || r.Op != kernel.Sum && r.Op != kernel.Average || !c.Codes(r.Type) {
 		return kernel.CodingDefault
 	}
 	return c
-}
-
-// mayInline is settings.mayInline at the cost of the world. mu is held.
-func (e *Engine) mayInline(n int64, ranks, hosts int) bool {
-	return e.settings.mayInline(e.cost, n, ranks, hosts)
 }
 
 // fresh returns an empty op. mu is held.
@@ -122,15 +121,12 @@ func (e *Engine) remove(o *op) {
 		e.ops.keep(o)
 	}
 	e.negotiation.finish(o)
-	var room [2]event
-	more := e.drain(room[:0])
-	e.mu.Unlock()
-	e.follow(more)
+	e.settle()
 }
 
-// init makes empty pools for the operations with a kit.
-func (p *pools) init(k *kit) {
-	p.free.New = func() any { return &op{kit: k} }
+// init makes empty pools for the operations of an engine.
+func (p *pools) init(e *Engine) {
+	p.free.New = func() any { return &op{engine: e} }
 	p.views.New = func() any { return new(view) }
 	p.buffers.New = func() any { return new([]byte) }
 	p.messages.New = func() any { return &message{pools: p} }
@@ -138,6 +134,23 @@ func (p *pools) init(k *kit) {
 		p := new(piece)
 		p.Owner = p
 		return p
+	}
+}
+
+// announce reports a message to all hosts that is about no operation. mu is held.
+func (e *Engine) announce(message []byte) {
+	e.ops.report(event{send: message, to: e.world.Hosts})
+}
+
+// settle unlocks mu, and carries out what the caller and the negotiation have reported.
+func (e *Engine) settle() {
+	var room [2]event
+	all := e.drain(room[:0])
+	quiet := e.quiet()
+	e.mu.Unlock()
+	e.follow(all)
+	if quiet != nil {
+		quiet()
 	}
 }
 
@@ -150,7 +163,7 @@ func (e *Engine) drain(all []event) []event {
 	for i := first; i < len(all); i++ {
 		switch v := &all[i]; {
 		case v.send != nil:
-			v.message, v.send = e.compose(v.to, v.op.id, v.send), nil
+			e.compose(v)
 		case v.start && len(v.op.group.hosts) > 1:
 			e.ops.live++
 		}
@@ -163,7 +176,11 @@ func (e *Engine) follow(all []event) {
 	for _, v := range all {
 		switch {
 		case v.message != nil:
-			e.post(v.message)
+			// Messages may be posted in another order than they were composed. The last Send may give this one away.
+			peers, segments := v.message.peers, v.message.segments
+			for i, peer := range peers {
+				e.cfg.Transport.Send(peer, &segments[i])
+			}
 		case v.start:
 			v.op.start()
 		case v.err != nil:
@@ -172,59 +189,50 @@ func (e *Engine) follow(all []event) {
 	}
 }
 
-// compose copies a control message and gives it its place in the order of messages to each of the hosts, without this
-// one. It returns nil if no host is left. mu is held.
-func (e *Engine) compose(hosts []HostRanks, id uint64, payload []byte) *message {
+// compose copies the control message of an event and gives it its place in the order of messages to each of the hosts,
+// without this one. mu is held.
+func (e *Engine) compose(v *event) {
 	m := e.messages.Get().(*message)
-	m.payload = append(m.payload[:0], payload...)
-	m.peers, m.segments = m.peers[:0], resize(m.segments, len(hosts))
-	for _, h := range hosts {
+	m.payload = append(m.payload[:0], v.send...)
+	m.peers, m.segments = m.peers[:0], resize(m.segments, len(v.to))
+	for _, h := range v.to {
 		c := e.channels[h.ID]
 		if c == nil {
 			continue
 		}
 		s := &m.segments[len(m.peers)]
-		s.Header = link.Header{Kind: link.Control, Epoch: e.world.Epoch, Op: id, Length: uint32(len(payload)), Offset: c.sent}
+		s.Header = link.Header{Kind: link.Control, Epoch: e.world.Epoch, Length: uint32(len(m.payload)), Offset: c.sent}
+		if v.op != nil {
+			s.Header.Op = v.op.id
+		}
 		s.Payload, s.Owner = m.payload, m
 		c.sent++
 		m.peers = append(m.peers, h.ID)
 	}
 	m.left.Store(int32(len(m.peers)))
-	if len(m.peers) == 0 {
+	if v.send = nil; len(m.peers) == 0 {
 		e.messages.Put(m)
-		return nil
-	}
-	return m
-}
-
-// post sends a composed message. Messages may be posted in another order than they were composed.
-func (e *Engine) post(m *message) {
-	if m == nil {
 		return
 	}
-	// The last Send may give m away.
-	peers, segments := m.peers, m.segments
-	for i, peer := range peers {
-		e.transport.Send(peer, &segments[i])
-	}
+	v.message = m
 }
 
-// breaks reports that the world cannot go on.
+// breaks reports that the world cannot go on because of a peer.
 func (e *Engine) breaks(peer int, err error) {
 	if now := e.epoch.Load(); e.ended.Swap(now) != now {
-		e.broken(peer, err)
+		e.cfg.Broken(peer, err)
 	}
 }
 
-// quiet returns what to call if nothing is under way any more, a function that does nothing if not. mu is held.
+// quiet returns what to call if a pause has come to the point where nothing is under way any more, or nil. mu is held.
 func (e *Engine) quiet() func() {
 	g := &e.paused
 	if g.number == 0 || g.quiet == nil || e.ops.live > 0 || e.stopped != nil {
-		return func() {}
+		return nil
 	}
 	for _, c := range e.channels {
 		if c.stopped != g.number {
-			return func() {}
+			return nil
 		}
 	}
 	notify := g.quiet
@@ -235,12 +243,8 @@ func (e *Engine) quiet() func() {
 // finished counts down an operation between hosts once the link holds nothing of it.
 func (e *Engine) finished(o *op) {
 	e.mu.Lock()
-	if e.world.Epoch != o.epoch || e.stopped != nil {
-		e.mu.Unlock()
-		return
+	if e.world.Epoch == o.epoch && e.stopped == nil {
+		e.ops.release(o)
 	}
-	e.ops.release(o)
-	notify := e.quiet()
-	e.mu.Unlock()
-	notify()
+	e.settle()
 }

@@ -265,7 +265,7 @@ func TestEverythingAtOnce(t *testing.T) {
 				}
 				l[h] = append(l[h], r)
 			}
-			c := newCluster(t, l, seed, collective.Config{Segment: 64 << rng.IntN(8), Direct: rng.IntN(4000) - 1, Inline: rng.IntN(4000) - 1})
+			c := newCluster(t, l, seed, collective.Config{Segment: 64 << rng.IntN(8), Direct: rng.Int64N(4000) - 1, Inline: rng.Int64N(4000) - 1})
 			size := l.size()
 			var parts [][]collective.Request // by operation and rank
 			for i := range 40 {

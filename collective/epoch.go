@@ -1,6 +1,7 @@
 package collective
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -21,17 +22,16 @@ func (e *Engine) SetWorld(w EngineWorld) error {
 			return fmt.Errorf("set world of epoch %d: operations of epoch %d are open", w.Epoch, e.world.Epoch)
 		}
 	}
-	if len(w.Hosts) > 1 && e.transport == nil {
+	if len(w.Hosts) > 1 && e.cfg.Transport == nil {
 		return fmt.Errorf("set world of epoch %d: %d hosts and no transport", w.Epoch, len(w.Hosts))
 	}
 	e.world, e.stopped = w, nil
-	if e.cost = w.Cost; e.cost == (schedule.Cost{}) {
-		e.cost = e.usual
-	}
+	e.cost = cmp.Or(w.Cost, e.cfg.Cost)
 	e.epoch.Store(w.Epoch)
 	e.groups, e.paused = newDirectory(w), paused{}
 	e.ops = operations{open: map[uint64]*op{}, fresh: e.fresh, recorder: e.recorder}
-	e.negotiation = &readiness{operations: &e.ops, groups: e.groups, inlines: inlining{fits: e.mayInline}, room: e.room}
+	e.negotiation = &readiness{operations: &e.ops, groups: e.groups, inlines: inlining{fits: e.mayInline},
+		room: uint64(max(e.cfg.Room, 0))}
 	e.channels = map[int]*channel{}
 	for i, h := range w.Hosts {
 		if i != w.Self {
@@ -46,9 +46,7 @@ func (e *Engine) SetWorld(w EngineWorld) error {
 func (e *Engine) SetCost(c schedule.Cost) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.cost = c; c == (schedule.Cost{}) {
-		e.cost = e.usual
-	}
+	e.cost = cmp.Or(c, e.cfg.Cost)
 	for _, o := range e.ops.open {
 		o.cost = e.cost
 	}
@@ -71,12 +69,8 @@ func (e *Engine) Leave(epoch uint32, rank int) {
 		return
 	}
 	e.negotiation.leave(rank)
-	m := e.compose(e.world.Hosts, 0, appendLeave(nil, rank))
-	var room [2]event
-	more := e.drain(room[:0])
-	e.mu.Unlock()
-	e.post(m)
-	e.follow(more)
+	e.announce(appendLeave(nil, rank))
+	e.settle()
 }
 
 // Abort fails every open operation and refuses new ones until the next SetWorld. The links must have let

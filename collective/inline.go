@@ -22,13 +22,14 @@ const (
 )
 
 // mayInline reports whether an allreduce of n bytes in a group may be inline: if it takes less time to send
-// contributions to every host than to run any other algorithm afterwards, at the given cost. All hosts come to the same
-// answer. The host reads what its ranks contribute with the engine locked, hence the limit.
-func (s *settings) mayInline(c schedule.Cost, n int64, ranks, hosts int) bool {
-	if s.by != schedule.Auto || n == 0 || n > alwaysInline && n*int64(ranks) > s.carryMax {
+// contributions to every host than to run any other algorithm afterwards. All hosts come to the same answer. The host
+// reads what its ranks contribute with the engine locked, hence the limit. mu is held.
+func (e *Engine) mayInline(n int64, ranks, hosts int) bool {
+	c := e.cost
+	if e.cfg.Algorithm != schedule.Auto || n == 0 || n > alwaysInline && n*int64(ranks) > e.cfg.Carry {
 		return false
 	}
-	return float64(hosts-1)*float64(n)*c.Beta <= c.Allreduce(c.Choose(n, hosts, s.directMax), n, hosts)
+	return float64(hosts-1)*float64(n)*c.Beta <= c.Allreduce(c.Choose(n, hosts, e.cfg.Direct), n, hosts)
 }
 
 // inlining decides which contributions are inline, and reads them.

@@ -47,7 +47,7 @@ func TestWhatIsInline(t *testing.T) {
 		want         bool
 	}{
 		{schedule.Auto, 4, 1, 2, true}, {schedule.Auto, 0, 1, 2, false}, {schedule.ByRing, 4, 1, 2, false},
-		{schedule.Auto, 64 << 10, 1, 2, true}, {schedule.Auto, defaultCarry + 64, 1, 2, false},
+		{schedule.Auto, 64 << 10, 1, 2, true}, {schedule.Auto, 256<<10 + 64, 1, 2, false},
 		{schedule.Auto, 64 << 10, 4, 2, true}, {schedule.Auto, 64 << 10, 8, 2, false}, {schedule.Auto, alwaysInline, 256, 2, true},
 		{schedule.Auto, 4, 1, 4096, true}, {schedule.Auto, alwaysInline, 1, 4096, false},
 	} {

@@ -29,7 +29,7 @@ func (c *cluster) do(rank int, r collective.Request) (collective.Result, error) 
 func TestJoin(t *testing.T) {
 	const rounds, n = 3, 40
 	for _, l := range []layout{even(1, 1), even(1, 3), even(2, 1), even(2, 2), even(3, 1), {{0, 2}, {1}}, {{4, 0}, {3}, {1, 2}}, even(3, 3), even(8, 1)} {
-		for _, direct := range []int{0, -1} {
+		for _, direct := range []int64{0, -1} {
 			t.Run(fmt.Sprintf("%v/%d", l, direct), func(t *testing.T) {
 				c := newCluster(t, l, uint64(l.size()), collective.Config{Segment: 64, Direct: direct})
 				size := l.size()

@@ -31,7 +31,7 @@ func (o *op) advance() {
 			o.stage = completing
 			o.mu.Unlock()
 			// The name must be free before a rank hears of the end and uses it again.
-			o.kit.owner.remove(o)
+			o.engine.remove(o)
 			o.completeAll(false)
 			o.mu.Lock()
 			o.stage = completed
@@ -51,9 +51,9 @@ func (o *op) advance() {
 			// The link may still refer to an aborted op.
 			if !dead {
 				if len(o.group.hosts) > 1 {
-					o.kit.owner.finished(o)
+					o.engine.finished(o)
 				}
-				o.kit.recycle(o)
+				o.engine.recycle(o)
 			}
 			return
 		default:
@@ -94,7 +94,7 @@ func (o *op) complete(index int) {
 func (o *op) fail(err *Error) {
 	o.mu.Lock()
 	o.dead = true
-	o.stash.release(&o.kit.stashed)
+	o.stash.release(&o.engine.stashed)
 	o.mu.Unlock()
 	o.own.fail(err)
 }

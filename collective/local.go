@@ -4,7 +4,7 @@ package collective
 // and every output written once. A small op is done here and now, which costs neither a wake-up nor a
 // hand-over; a large one is shared with the workers, which need 5 to 50 µs to wake.
 func (o *op) startLocal() {
-	if o.size <= o.kit.inlineMax || o.err != nil {
+	if o.size <= o.engine.cfg.Inline || o.err != nil {
 		if o.size > 0 {
 			o.strategy.local(0, o.size)
 		}
@@ -18,7 +18,7 @@ func (o *op) startLocal() {
 	o.started = true
 	o.remaining = int((o.size + sliceBytes - 1) / sliceBytes)
 	o.mu.Unlock()
-	o.kit.workers.share(&o.slices)
+	o.engine.workers.share(&o.slices)
 }
 
 // slice implements sliced.

@@ -2,7 +2,6 @@ package collective
 
 import (
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"gorun/collective/flight"
@@ -10,12 +9,12 @@ import (
 )
 
 // op carries out one use of a name, from the first contribution or ready message to the last acknowledgement. Its life:
-// ranks submit, hosts declare and decide (negotiation.go), then start lays it out and sends (start.go), segments come
+// ranks submit, hosts declare and decide (readiness.go), then start lays it out and sends (start.go), segments come
 // and go (segment.go), and advance completes it (life.go). What is done to the bytes is its strategy's business. Ops
 // are pooled with everything they hold, so that a job that repeats itself allocates nothing.
 type op struct {
-	kit *kit
-	use // constant once the op started
+	engine *Engine
+	use    // constant once the op started
 
 	// Layout: written before started is set, constant until the op is recycled.
 	strategy strategy
@@ -112,29 +111,6 @@ func (reg *registry) choose(o *op, r *Request) {
 		return
 	}
 	panic("collective: no strategy for " + r.Kind.String())
-}
-
-// kit holds what all operations of an engine share.
-type kit struct {
-	settings
-	pools
-	stashed    atomic.Int64 // bytes, for operations of unknown size
-	spilled    atomic.Int64 // bytes of results that only pass through here
-	workers    workers
-	strategies *registry
-	owner      owner
-}
-
-// owner is the engine, as its operations see it.
-type owner interface {
-	// remove frees an op's name for its next use.
-	remove(o *op)
-	// finished notes that the link holds nothing of an operation between hosts any more.
-	finished(o *op)
-	// addGroup makes a group that all hosts agreed on and returns its number.
-	addGroup(epoch uint32, ranks []int) uint32
-	// breaks reports that the world cannot go on because of a peer.
-	breaks(peer int, err error)
 }
 
 // stage is how far the end of an op has come.

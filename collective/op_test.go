@@ -33,7 +33,7 @@ func TestAbortBeforeStart(t *testing.T) {
 	}
 	theirs := part("x")
 	theirs.In = make([]byte, 4)
-	msg := e.negotiation.(*readiness).inlines.append(appendReady(nil, 0, 0, []Request{*theirs}, []int{2}), g, []Request{*theirs}, 0)
+	msg := e.negotiation.inlines.append(appendReady(nil, 0, 0, []Request{*theirs}, []int{2}), g, []Request{*theirs}, 0)
 	err := e.negotiation.hear(20, msg)
 	todo := e.drain(nil)
 	e.mu.Unlock()

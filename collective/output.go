@@ -14,8 +14,8 @@ import (
 // this host, but memory of the heap still lets pass through what other hosts need. If there is no room for that either,
 // provide returns false, and the world cannot go on. On one host alone nothing passes through.
 func (o *op) provide(n int64) bool {
-	k, here := o.kit, o.group.hosts[o.group.self]
-	b, err := k.allocator.Alloc(int(n))
+	e, here := o.engine, o.group.hosts[o.group.self]
+	b, err := e.cfg.Alloc.Alloc(int(n))
 	if err == nil {
 		o.buffer, o.acc = b, b.Bytes()[:n]
 		return true
@@ -26,15 +26,15 @@ func (o *op) provide(n int64) bool {
 		o.size = 0 // nothing passes through
 		return false
 	}
-	if k.spilled.Add(n) > k.spillMax {
-		k.spilled.Add(-n)
+	if e.spilled.Add(n) > e.cfg.Spill {
+		e.spilled.Add(-n)
 		o.size = 0
-		k.owner.breaks(here.ID, fmt.Errorf("%w, and as other hosts need it to pass through, which may take %d bytes, "+
-			"the operation cannot end", o.err, k.spillMax))
+		e.breaks(here.ID, fmt.Errorf("%w, and as other hosts need it to pass through, which may take %d bytes, "+
+			"the operation cannot end", o.err, e.cfg.Spill))
 		return false
 	}
 	o.acc = make([]byte, n)
-	o.buffer = &spill{o.acc, &k.spilled}
+	o.buffer = &spill{o.acc, &e.spilled}
 	return true
 }
 
@@ -52,8 +52,8 @@ func (o *op) copyOut(lo, hi int64) {
 	if len(o.copies) == 0 {
 		return
 	}
-	v := o.kit.view()
+	v := o.engine.view()
 	v.dst = cut(v.dst, o.copies, lo, hi)
 	kernel.Copy(v.dst, o.acc[lo:hi])
-	o.kit.views.Put(v)
+	o.engine.views.Put(v)
 }

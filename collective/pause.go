@@ -31,11 +31,8 @@ func (e *Engine) Pause(number uint32, quiet func()) {
 	}
 	e.paused = paused{number: number, quiet: quiet}
 	e.negotiation.pause(true)
-	m := e.compose(e.world.Hosts, 0, appendMark(nil, mark{number: number}))
-	notify := e.quiet()
-	e.mu.Unlock()
-	e.post(m)
-	notify()
+	e.announce(appendMark(nil, mark{number: number}))
+	e.settle()
 }
 
 // Resume ends a pause. order, unless nil, is the new order of the hosts, by id.
@@ -57,13 +54,9 @@ func (e *Engine) Resume(number uint32, order []int) error {
 	for _, o := range e.ops.open {
 		o.since = time.Time{} // no rank was late meanwhile
 	}
-	m := e.compose(e.world.Hosts, 0, appendMark(nil, mark{true, number}))
+	e.announce(appendMark(nil, mark{true, number}))
 	e.negotiation.pause(false)
-	var room [2]event
-	more := e.drain(room[:0])
-	e.mu.Unlock()
-	e.post(m)
-	e.follow(more)
+	e.settle()
 	for _, rank := range leaving {
 		e.Leave(epoch, rank)
 	}

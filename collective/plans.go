@@ -74,7 +74,7 @@ func (o *op) algorithm() schedule.Algorithm {
 	if hosts == 1 || o.size == 0 || o.inline {
 		return schedule.Auto
 	}
-	if by := o.kit.by; by != schedule.Auto {
+	if by := o.engine.cfg.Algorithm; by != schedule.Auto {
 		return by.Fit(hosts, o.size)
 	}
 	if o.direct {
@@ -82,7 +82,7 @@ func (o *op) algorithm() schedule.Algorithm {
 	}
 	cost := o.cost
 	cost.Beta *= float64(o.run.length(o.size)) / float64(o.size)
-	return cost.Choose(o.size, hosts, o.kit.directMax)
+	return cost.Choose(o.size, hosts, o.engine.cfg.Direct)
 }
 
 // route lays out the steps of an allreduce.

@@ -7,7 +7,13 @@ import (
 	"strings"
 )
 
-// readiness is the negotiation in which every host declares to every other one.
+// readiness finds out when an operation may start: when all ranks of its group have submitted their contributions, or
+// have joined, and whether all of them submitted the same. It is pure, without I/O, clock or goroutine: the engine
+// calls it with Engine.mu held, and carries out the events that it reports. It works on the engine's operations and
+// groups, but knows nothing of how an operation is carried out, as strategies know nothing of it: what it leaves behind
+// for them is the ballot of an op.
+//
+// Every host of a group declares to every other one what its ranks submitted.
 //
 // Two things keep it free of counters per name. Control messages of a peer come in the order in which
 // they were sent, and a host declares itself ready for the next use of a name only after it finished the

@@ -9,7 +9,7 @@ import (
 // What readiness takes: contributions of this host's ranks, declarations of other hosts, and ranks that leave, join or
 // remove a group. What follows from it is in readiness.go.
 
-// submit implements negotiation.
+// submit takes the contribution of the index-th local rank of a group.
 func (t *readiness) submit(g *group, index int, r Request) *Error {
 	id := hash(g.id, r.Name)
 	o := t.open[id]
@@ -63,7 +63,7 @@ func (t *readiness) refuses(g *group, o *op, index int, r *Request) *Error {
 	return nil
 }
 
-// hear implements negotiation: the message is a ready message.
+// hear takes what another host declared, in the order in which it did.
 func (t *readiness) hear(peer int, p []byte) error {
 	m, err := readReady(p)
 	if err != nil {
@@ -179,7 +179,8 @@ func (t *readiness) stampOf(r *Request) int {
 	return t.stamp
 }
 
-// resolve implements negotiation.
+// resolve takes note that a local rank contributes nothing under a name that was pending when it joined or removed
+// the group.
 func (t *readiness) resolve(g *group, index int, name string) {
 	if !g.pending[index][name] {
 		return
@@ -200,7 +201,8 @@ func (t *readiness) resolve(g *group, index int, name string) {
 	}
 }
 
-// leave implements negotiation. Operations fail in the order of their names.
+// leave takes note that a rank, of any host, takes part in nothing any more. What cannot start without it fails, in the
+// order of names.
 func (t *readiness) leave(rank int) {
 	var failed []event
 	for _, g := range t.groups.byID {
@@ -229,7 +231,7 @@ func (t *readiness) leave(rank int) {
 	}
 }
 
-// pause implements negotiation.
+// pause keeps what this host would declare from now on, or declares what was kept.
 func (t *readiness) pause(on bool) {
 	held := t.held
 	t.pausing = pausing{on: on}
@@ -241,7 +243,7 @@ func (t *readiness) pause(on bool) {
 	}
 }
 
-// finish implements negotiation.
+// finish ends a use of a name: what was heard of the next one becomes its beginning.
 func (t *readiness) finish(o *op) {
 	if t.open[o.id] != o {
 		return

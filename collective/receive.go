@@ -16,7 +16,7 @@ func (e *Engine) Deliver(peer int, h link.Header, payload []byte) {
 	o, err := e.find(peer, &h)
 	switch {
 	case err != nil:
-		e.log.Error("drop segment", "peer", peer, "err", err)
+		e.cfg.Log.Error("drop segment", "peer", peer, "err", err)
 	case o != nil:
 		o.deliver(peer, h, payload)
 	default:

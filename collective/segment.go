@@ -52,7 +52,7 @@ func (o *op) queueAll(i int) {
 func (o *op) queue(i int, lo int64) {
 	s := &o.run.steps[i]
 	hi := min(lo+o.run.cut, s.Hi)
-	p := o.kit.pieces.Get().(*piece)
+	p := o.engine.pieces.Get().(*piece)
 	p.op, p.step, p.made = o, i, s.Do != schedule.Contribute
 	p.Header = link.Header{Kind: link.Data, Step: s.Tag, Epoch: o.epoch, Op: o.id, Gen: o.gen,
 		Offset: uint64(lo)}
@@ -69,7 +69,7 @@ func (o *op) queue(i int, lo int64) {
 	o.mu.Lock()
 	if o.dead {
 		o.mu.Unlock()
-		o.kit.release(p)
+		o.engine.release(p)
 		return
 	}
 	o.inflight++
@@ -83,7 +83,7 @@ func (o *op) queue(i int, lo int64) {
 	}
 	o.mu.Unlock()
 	if made || !small {
-		o.kit.transport.Send(peer, &p.Segment)
+		o.engine.cfg.Transport.Send(peer, &p.Segment)
 		return
 	}
 	p.made = true
@@ -91,7 +91,7 @@ func (o *op) queue(i int, lo int64) {
 		return // aborted meanwhile
 	}
 	o.strategy.make(i, lo, hi)
-	o.kit.transport.Send(peer, &p.Segment)
+	o.engine.cfg.Transport.Send(peer, &p.Segment)
 	o.strategy.follow(i, lo)
 	o.leave()
 }
@@ -115,7 +115,7 @@ func (p *piece) Prepare(*link.Segment) {
 // Acked frees the payload.
 func (p *piece) Acked(*link.Segment) {
 	o, held := p.op, p.held
-	o.kit.release(p)
+	o.engine.release(p)
 	o.mu.Lock()
 	o.inflight--
 	if held {
@@ -170,7 +170,7 @@ func (o *op) deliver(peer int, h link.Header, payload []byte) {
 		err := o.keep(peer, h, payload)
 		o.mu.Unlock()
 		if err != nil { // without what was not kept the operation never ends
-			o.kit.owner.breaks(peer, err)
+			o.engine.breaks(peer, err)
 		}
 		return
 	}
@@ -180,7 +180,7 @@ func (o *op) deliver(peer int, h link.Header, payload []byte) {
 	}
 	if err != nil {
 		o.mu.Unlock()
-		o.kit.log.Error("drop segment", "peer", peer, "err", err)
+		o.engine.cfg.Log.Error("drop segment", "peer", peer, "err", err)
 		return
 	}
 	lo := int64(h.Offset)
@@ -253,7 +253,7 @@ func (o *op) catchUp(i int, lo int64) {
 		o.mu.Unlock()
 		if e.payload != nil {
 			o.strategy.deliver(e.step, e.lo, o.run.end(e.step, e.lo), *e.payload)
-			o.kit.buffers.Put(e.payload)
+			o.engine.buffers.Put(e.payload)
 		}
 		o.strategy.follow(e.step, e.lo)
 		o.mu.Lock()
@@ -267,15 +267,15 @@ func (o *op) catchUp(i int, lo int64) {
 // than twice that size from every other host. Operations whose size depends on what hosts have yet to declare share a
 // limit. o.mu is held.
 func (o *op) keep(peer int, h link.Header, payload []byte) error {
-	k, s := o.kit, &o.stash
+	e, s := o.engine, &o.stash
 	// What is short costs more than its bytes.
 	n, size, hosts := max(int64(len(payload)), schedule.Align), s.foreseen.Load(), int64(o.group.width)
 	most := 2 * hosts * (size + schedule.Align*int64(len(o.group.ranks)))
 	switch {
-	case size < 0 && k.stashed.Add(n) > k.stashMax:
-		k.stashed.Add(-n)
+	case size < 0 && e.stashed.Add(n) > e.cfg.Stash:
+		e.stashed.Add(-n)
 		return fmt.Errorf("receive segments from host id %d: more than %d bytes came before hosts had agreed on %q",
-			peer, k.stashMax, o.name)
+			peer, e.cfg.Stash, o.name)
 	case size >= 0 && (h.Offset >= uint64(size) || s.bytes+n > most):
 		return fmt.Errorf("receive segment [%d:+%d) from host id %d: it does not fit %q of %d bytes",
 			h.Offset, h.Length, peer, o.name, size)
@@ -299,7 +299,7 @@ func (u *use) foresee() int64 {
 
 // copied copies a payload to memory that goes back to Engine.buffers.
 func (o *op) copied(payload []byte) *[]byte {
-	b := o.kit.buffers.Get().(*[]byte)
+	b := o.engine.buffers.Get().(*[]byte)
 	*b = append((*b)[:0], payload...)
 	return b
 }

@@ -38,10 +38,10 @@ func (o *op) start() {
 	}
 	for _, s := range stash {
 		o.deliver(s.peer, s.header, *s.payload)
-		o.kit.buffers.Put(s.payload)
+		o.engine.buffers.Put(s.payload)
 	}
 	o.mu.Lock()
-	o.stash.release(&o.kit.stashed)
+	o.stash.release(&o.engine.stashed)
 	o.remaining--
 	o.advance()
 }
@@ -57,7 +57,7 @@ func (o *op) layout() {
 		o.fill(o.size)
 	}
 	run := &o.run
-	run.steps, run.cut = run.steps[:0], o.kit.segment
+	run.steps, run.cut = run.steps[:0], o.engine.cfg.Segment
 	run.coding, run.typ = kernel.CodingNone, r.Type
 	if len(o.group.hosts) > 1 && o.size > 0 && !o.inline {
 		run.coding = max(r.Coding, kernel.CodingNone)
@@ -65,7 +65,7 @@ func (o *op) layout() {
 	if o.by = schedule.Auto; r.Kind == Allreduce {
 		o.by = o.algorithm()
 	}
-	o.kit.strategies.choose(o, r)
+	o.engine.strategies.choose(o, r)
 	o.strategy.layout(o, r)
 	o.remaining = run.begin(len(o.group.hosts)) + 1
 	if o.mixed {

@@ -67,10 +67,10 @@ func (s *adasum) combined(stage int) int64 { return s.received(stage) + s.stride
 // scaled writes a multiple of a vector to some places.
 func (s *adasum) scaled(by float64, src []byte, to ...[]byte) {
 	p := kernel.Plan{Type: s.plan.Type, Op: kernel.Sum, Pre: 1, Post: by}
-	v := s.o.kit.view()
+	v := s.o.engine.view()
 	v.dst, v.src = append(v.dst, to...), append(v.src, src)
 	p.Reduce(v.dst, nil, v.src)
-	s.o.kit.views.Put(v)
+	s.o.engine.views.Put(v)
 }
 
 func (s *adasum) payload(step int, lo, hi int64) []byte { return s.vector(s.places[step])[lo:hi] }

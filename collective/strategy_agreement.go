@@ -18,7 +18,7 @@ var groupAdditions = newStrategies[groupAddition](always)
 
 func (s *groupAddition) layout(o *op, r *Request) {
 	s.o = o
-	o.results.same(int(o.kit.owner.addGroup(o.epoch, slices.Clone(r.Shape))))
+	o.results.same(int(o.engine.addGroup(o.epoch, slices.Clone(r.Shape))))
 }
 
 // join ends when all ranks have joined (join.go). It finds the rank that did so last.

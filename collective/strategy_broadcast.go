@@ -25,7 +25,7 @@ func (s *broadcast) layout(o *op, r *Request) {
 	switch hosts := len(g.hosts); {
 	case hosts == 1 || o.size == 0:
 		o.holder = noRank
-	case o.cost.Tree(o.size, hosts) <= o.cost.Chain(o.size, o.kit.segment, hosts):
+	case o.cost.Tree(o.size, hosts) <= o.cost.Chain(o.size, o.engine.cfg.Segment, hosts):
 		run.steps = schedule.Tree(run.steps, hosts, g.self, root.pos, o.size)
 	default:
 		run.steps = schedule.Chain(run.steps, hosts, g.self, root.pos, o.size)

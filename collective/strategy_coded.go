@@ -236,7 +236,7 @@ var freeTiles = sync.Pool{New: func() any { return new(tiles) }}
 // byTile calls f for the tiles of [lo, hi), each with its bytes of wire, scratch memory and an empty view.
 func (o *op) byTile(lo, hi int64, wire []byte, f func(a, b int64, wire []byte, t *tiles, v *view)) {
 	t := freeTiles.Get().(*tiles)
-	v := o.kit.view()
+	v := o.engine.view()
 	for a := lo; a < hi; a += tile {
 		b := min(a+tile, hi)
 		n := o.run.length(b - a)
@@ -244,6 +244,6 @@ func (o *op) byTile(lo, hi int64, wire []byte, f func(a, b int64, wire []byte, t
 		wire = wire[n:]
 		v.dst, v.src = v.dst[:0], v.src[:0]
 	}
-	o.kit.views.Put(v)
+	o.engine.views.Put(v)
 	freeTiles.Put(t)
 }

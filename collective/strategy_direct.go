@@ -56,11 +56,11 @@ func (s *direct) payload(_ int, lo, hi int64) []byte { return s.slots.of(s.o, s.
 
 func (s *direct) make(_ int, lo, hi int64) {
 	o := s.o
-	v := o.kit.view()
+	v := o.engine.view()
 	v.dst = append(v.dst, s.slots.of(o, o.group.self, lo, hi))
 	v.src = cut(v.src, o.ins, lo, hi)
 	s.mid.Reduce(v.dst, nil, v.src)
-	o.kit.views.Put(v)
+	o.engine.views.Put(v)
 	s.count(lo, hi)
 }
 
@@ -79,11 +79,11 @@ func (s *direct) count(lo, hi int64) {
 	if !s.slots.last(o, lo) {
 		return
 	}
-	v := o.kit.view()
+	v := o.engine.view()
 	for pos := range o.group.hosts {
 		v.src = append(v.src, s.slots.of(o, pos, lo, hi))
 	}
 	v.dst = cut(v.dst, o.outs, lo, hi)
 	s.combine.Reduce(v.dst, nil, v.src)
-	o.kit.views.Put(v)
+	o.engine.views.Put(v)
 }

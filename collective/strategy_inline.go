@@ -16,11 +16,11 @@ func (s *inline) layout(o *op, r *Request) {
 
 func (s *inline) local(int64, int64) {
 	o := s.o
-	v := o.kit.view()
+	v := o.engine.view()
 	for pos := range o.group.hosts {
 		v.src = append(v.src, o.inlined(pos))
 	}
 	v.dst = append(v.dst, o.outs...)
 	s.combine.Reduce(v.dst, nil, v.src)
-	o.kit.views.Put(v)
+	o.engine.views.Put(v)
 }

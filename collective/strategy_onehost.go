@@ -17,8 +17,8 @@ func (s *oneHost) layout(o *op, r *Request) { s.o, s.plan = o, resultPlanOf(o, r
 
 func (s *oneHost) local(lo, hi int64) {
 	o := s.o
-	v := o.kit.view()
+	v := o.engine.view()
 	v.dst, v.src = cut(v.dst, o.outs, lo, hi), cut(v.src, o.ins, lo, hi)
 	s.plan.Reduce(v.dst, nil, v.src)
-	o.kit.views.Put(v)
+	o.engine.views.Put(v)
 }

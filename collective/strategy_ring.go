@@ -31,11 +31,11 @@ func (s *partials) make(_ int, lo, hi int64) {
 		return
 	}
 	o := s.o
-	v := o.kit.view()
+	v := o.engine.view()
 	v.dst = append(v.dst, o.acc[lo:hi])
 	v.src = cut(v.src, o.ins, lo, hi)
 	s.mid.Reduce(v.dst, nil, v.src)
-	o.kit.views.Put(v)
+	o.engine.views.Put(v)
 }
 
 func (s *partials) target(step int, lo, hi int64) []byte {
@@ -52,7 +52,7 @@ func (s *partials) deliver(step int, lo, hi int64, payload []byte) {
 		s.base.deliver(step, lo, hi, payload)
 		return
 	}
-	v := o.kit.view()
+	v := o.engine.view()
 	partial := payload
 	if do.Merges() {
 		v.src, partial = append(v.src, payload), o.acc[lo:hi]
@@ -70,7 +70,7 @@ func (s *partials) deliver(step int, lo, hi int64, payload []byte) {
 		plan, v.dst = &s.combine, cut(v.dst, o.copies, lo, hi)
 	}
 	plan.Reduce(v.dst, partial, v.src)
-	o.kit.views.Put(v)
+	o.engine.views.Put(v)
 }
 
 // ring is an allreduce whose partials are sent from the memory of a rank: along one ring or several, and by all

@@ -22,10 +22,10 @@ func (s *scatter) layout(o *op, r *Request) {
 
 func (s *scatter) local(lo, hi int64) {
 	o := s.o
-	v := o.kit.view()
+	v := o.engine.view()
 	v.dst, v.src = append(v.dst, o.acc[lo:hi]), cut(v.src, o.ins, lo, hi)
 	s.last.Reduce(v.dst, nil, v.src)
-	o.kit.views.Put(v)
+	o.engine.views.Put(v)
 }
 
 // rowPlansOf returns the arithmetic of a scatter: a partial is sent on, or becomes the result.

@@ -51,10 +51,10 @@ func (s *star) payload(step int, lo, hi int64) []byte {
 // make computes what this host contributes.
 func (s *star) make(_ int, lo, hi int64) {
 	o := s.o
-	v := o.kit.view()
+	v := o.engine.view()
 	v.dst, v.src = append(v.dst, s.slots.of(o, o.group.self, lo, hi)), cut(v.src, o.ins, lo, hi)
 	s.mid.Reduce(v.dst, nil, v.src)
-	o.kit.views.Put(v)
+	o.engine.views.Put(v)
 }
 
 func (s *star) target(step int, lo, hi int64) []byte {
@@ -90,13 +90,13 @@ func (s *star) count(lo, hi int64) {
 	if !s.slots.last(o, lo) {
 		return
 	}
-	v := o.kit.view()
+	v := o.engine.view()
 	for pos := range o.group.hosts {
 		v.src = append(v.src, s.slots.of(o, pos, lo, hi))
 	}
 	v.dst = cut(v.dst, o.outs, lo, hi)
 	s.combine.Reduce(v.dst, nil, v.src)
-	o.kit.views.Put(v)
+	o.engine.views.Put(v)
 	for i := range o.run.steps {
 		if o.run.steps[i].Do == schedule.Send {
 			o.queue(i, lo)

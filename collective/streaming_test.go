@@ -28,7 +28,7 @@ func TestLargeResultsAreStoredPastCaches(t *testing.T) {
 		{"below, of two hosts", twoHosts, nonTemporal/2 - 4, false, false},
 		{"of two hosts", twoHosts, nonTemporal / 2, false, true},
 	} {
-		o := &op{kit: &New(Config{}).kit}
+		o := &op{engine: New(Config{})}
 		g := newGroup(test.world, 0, nil)
 		o.reset(g, 1, 1, "x")
 		for i := range g.local() {

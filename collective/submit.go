@@ -20,10 +20,7 @@ func (e *Engine) Submit(rank int, r Request) error {
 		e.mu.Unlock()
 		return err
 	}
-	var room [2]event
-	todo := e.drain(room[:0])
-	e.mu.Unlock()
-	e.follow(todo)
+	e.settle()
 	return nil
 }
 
@@ -72,8 +69,5 @@ func (e *Engine) Resolve(epoch uint32, rank int, group uint32, name string) {
 	if index := slices.Index(g.local(), rank); index >= 0 {
 		e.negotiation.resolve(g, index, name)
 	}
-	var room [2]event
-	more := e.drain(room[:0])
-	e.mu.Unlock()
-	e.follow(more)
+	e.settle()
 }

@@ -27,9 +27,9 @@ var (
 type training struct {
 	*job
 	hosts    []*station
-	segment  int // bytes
-	length   int // elements of a tensor
-	direct   int
+	segment  int64 // bytes
+	length   int   // elements of a tensor
+	direct   int64
 	plans    map[uint32]map[int][]*process // who are the ranks of an epoch, by host
 	current  map[int][]*process            // of the last roster
 	commits  map[uint64][]uint64           // by state: the states before it, and itself
@@ -47,7 +47,7 @@ func newTraining(t *testing.T, seed uint64) *training {
 	// Segments that links copy, and segments that they keep where they are.
 	s := &training{segment: 64, length: 50, plans: map[uint32]map[int][]*process{}, current: map[int][]*process{},
 		commits: map[uint64][]uint64{0: {}}, results: map[string][]byte{}, sums: map[string]*sum{}, ended: map[bool]int{}}
-	s.direct = []int{-1, 0, 300}[seed%3]
+	s.direct = []int64{-1, 0, 300}[seed%3]
 	if seed%16 == 7 {
 		s.segment, s.length, s.direct = 20<<10, 12<<10, -1
 	}
