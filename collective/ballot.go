@@ -73,9 +73,8 @@ func (b *ballot) kind() Kind {
 // there is one.
 func (b *ballot) agreed(r *Request) bool {
 	for pos := range b.votes {
-		for rest, n := b.votes[pos].body, b.votes[pos].variants; n > 0; n-- {
-			var v variant
-			if v, rest, _ = readVariant(rest); v.kind() != Join {
+		for v := range b.votes[pos].all() {
+			if v.kind() != Join {
 				v.read(r)
 				return true
 			}
@@ -98,9 +97,7 @@ func (v *vote) real() bool { return v.kind() != 0 }
 
 // kind returns what the first rank with a contribution submitted, 0 if all joined.
 func (v *vote) kind() Kind {
-	for rest, n := v.body, v.variants; n > 0; n-- {
-		var x variant
-		x, rest, _ = readVariant(rest)
+	for x := range v.all() {
 		if x.kind() != Join || string(v.name) == joinName {
 			return x.kind()
 		}

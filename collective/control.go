@@ -85,35 +85,44 @@ func (e *Engine) read(peer int, p []byte) {
 		return
 	}
 	var err error
-	switch p[0] {
-	case msgLeave:
-		var rank int
-		if rank, err = readLeave(p); err == nil {
-			e.negotiation.leave(rank)
-		}
-	case msgMark:
-		var m mark
-		if m, err = readMark(p); err == nil && !m.goes {
-			e.channels[peer].stopped = m.number
-		}
-	case msgDeclare:
-		err = e.groups.hear(peer, p)
-	default:
+	if p[0] == msgReady {
 		err = e.negotiation.hear(peer, p)
+	} else {
+		err = e.hearShort(peer, p)
 	}
 	if err != nil {
 		e.cfg.Log.Error("drop control message", "peer", peer, "err", err)
 	}
 }
 
+// hearShort takes a control message that is no ready message. mu is held.
+func (e *Engine) hearShort(peer int, p []byte) error {
+	which, flag, numbers, err := readShort(p)
+	switch {
+	case err != nil:
+		return err
+	case which == msgLeave:
+		e.negotiation.leave(numbers[0])
+	case which == msgMark:
+		if flag == 0 {
+			e.channels[peer].stopped = uint32(numbers[0])
+		}
+	case which == msgDeclare:
+		return e.groups.hear(peer, uint32(numbers[0]), numbers[1:])
+	default:
+		return errMessage
+	}
+	return nil
+}
+
 // early reports whether a control message is about the group that this host is about to have, or comes after
 // a pause that is not over here.
 func (e *Engine) early(p []byte) bool {
-	if len(p) > 0 && p[0] == msgMark {
-		m, err := readMark(p)
-		return err == nil && m.goes && e.paused.number == m.number
+	if len(p) < shortHead+4 {
+		return false
 	}
-	return len(p) >= readyHead && p[0] == msgReady && binary.LittleEndian.Uint32(p[4:]) == e.groups.next
+	number := binary.LittleEndian.Uint32(p[4:])
+	return p[0] == msgMark && p[1] == 1 && number == e.paused.number || p[0] == msgReady && number == e.groups.next
 }
 
 // listenAll hears what waited in the channels and whose time has come. mu is held, and released in between.

@@ -1,9 +1,6 @@
 package collective
 
-import (
-	"encoding/binary"
-	"slices"
-)
+import "slices"
 
 // Groups that only their members know of, as torch.distributed makes them: no other rank is asked or notified. The
 // members agree on a number beforehand, and each of them declares the group under it. A host notifies the other hosts
@@ -48,19 +45,15 @@ func (e *Engine) enter(rank int, r *Request) *Error {
 	}
 	if g := d.byID[id]; !g.notified {
 		g.notified = true
-		e.ops.report(event{send: appendDeclare(nil, id, ranks), to: g.hosts})
+		e.ops.report(event{send: shortMessage(msgDeclare, 0, append([]int{int(id)}, ranks...)...), to: g.hosts})
 	}
 	return nil
 }
 
-// hearDeclare takes another host's word for a group.
-func (d *directory) hear(peer int, p []byte) error {
-	id, ranks, err := readDeclare(p)
-	if err != nil {
-		return err
-	}
+// hear takes another host's word for a group.
+func (d *directory) hear(peer int, id uint32, ranks []int) error {
 	world := d.byID[0]
-	if world == nil || checkMembers(world, ranks) != nil {
+	if world == nil || id&^(declared-1) != declared || !slices.IsSorted(ranks) || checkMembers(world, ranks) != nil {
 		return errMessage
 	}
 	at := world.position(peer)
@@ -71,31 +64,4 @@ func (d *directory) hear(peer int, p []byte) error {
 		return err
 	}
 	return nil
-}
-
-func appendDeclare(dst []byte, id uint32, ranks []int) []byte {
-	dst = append(dst, msgDeclare, 0, 0, 0)
-	dst = binary.LittleEndian.AppendUint32(dst, id)
-	for _, rank := range ranks {
-		dst = binary.LittleEndian.AppendUint32(dst, uint32(rank))
-	}
-	return dst
-}
-
-func readDeclare(p []byte) (id uint32, ranks []int, err error) {
-	if len(p) <= declareHead || len(p)%4 != 0 {
-		return 0, nil, errShort
-	}
-	id = binary.LittleEndian.Uint32(p[4:])
-	if p[0] != msgDeclare || p[1]|p[2]|p[3] != 0 || id&^(declared-1) != declared {
-		return 0, nil, errMessage
-	}
-	for p = p[declareHead:]; len(p) > 0; p = p[4:] {
-		rank := int(binary.LittleEndian.Uint32(p))
-		if len(ranks) > 0 && rank <= ranks[len(ranks)-1] {
-			return 0, nil, errMessage
-		}
-		ranks = append(ranks, rank)
-	}
-	return id, ranks, nil
 }

@@ -69,7 +69,7 @@ func (e *Engine) Leave(epoch uint32, rank int) {
 		return
 	}
 	e.negotiation.leave(rank)
-	e.announce(appendLeave(nil, rank))
+	e.announce(shortMessage(msgLeave, 0, rank))
 	e.settle()
 }
 

@@ -3,6 +3,7 @@ package collective
 import (
 	"encoding/binary"
 	"errors"
+	"iter"
 	"math"
 
 	"gorun/collective/kernel"
@@ -34,23 +35,20 @@ import (
 //	   for each rank: u32 rank, u64 rows (ragged kinds: its first dimension), u32 each split
 //	then what is inline: what the host's ranks contribute to a small allreduce (inline.go)
 //
-// leave: a rank takes part in nothing any more.
+// The others are
 //
-//	0  u8   2, u8 0, u16 0
-//	4  u32  rank
-//
-// mark: the sender announces nothing from here on until a pause is over, or goes on after it (pause.go).
-//
-//	0  u8   3
-//	1  u8   0 it stops, 1 it goes on
+//	0  u8   which
+//	1  u8   flag: 0 or 1
 //	2  u16  0
-//	4  u32  number of the pause, not 0
+//	4  u32  each number, one at least
 //
-// declare: the sender has ranks in a group that its members declare (declare.go).
+// leave: a rank takes part in nothing any more. Its number.
 //
-//	0  u8   4, u8 0, u16 0
-//	4  u32  number of the group
-//	8       for each member: u32 rank, ascending
+// mark: the sender announces nothing from here on until a pause is over, or with the flag: goes on after it (pause.go).
+// The number of the pause.
+//
+// declare: the sender has ranks in a group that its members declare (declare.go). The number of the group, and the
+// members, ascending.
 const (
 	msgReady   = 1
 	msgLeave   = 2
@@ -62,9 +60,7 @@ const (
 	variantHead   = 32
 	signatureHead = variantHead - 4
 	rankEntry     = 12
-	leaveBytes    = 8
-	markBytes     = 8
-	declareHead   = 8
+	shortHead     = 4
 
 	maxControl = 1 << 20 // bytes of a message
 )
@@ -146,6 +142,18 @@ type ready struct {
 	room          uint64
 	name, body    []byte
 	inline        []byte
+}
+
+// all returns what the ranks of the host submitted, in the order of the first rank that did.
+func (m *ready) all() iter.Seq[variant] {
+	return func(yield func(variant) bool) {
+		for rest, n := m.body, m.variants; n > 0; n-- {
+			v, tail, _ := readVariant(rest)
+			if rest = tail; !yield(v) {
+				return
+			}
+		}
+	}
 }
 
 // variant is one of the things that ranks of a host submitted.
@@ -281,19 +289,27 @@ func (v variant) read(r *Request) {
 	}
 }
 
-func appendLeave(dst []byte, rank int) []byte {
-	dst = append(dst, msgLeave, 0, 0, 0)
-	return binary.LittleEndian.AppendUint32(dst, uint32(rank))
+// shortMessage returns a message that is no ready message.
+func shortMessage(which, flag byte, numbers ...int) []byte {
+	p := []byte{which, flag, 0, 0}
+	for _, n := range numbers {
+		p = binary.LittleEndian.AppendUint32(p, uint32(n))
+	}
+	return p
 }
 
-func readLeave(p []byte) (rank int, err error) {
-	if len(p) != leaveBytes {
-		return 0, errShort
+// readShort is the inverse of shortMessage.
+func readShort(p []byte) (which, flag byte, numbers []int, err error) {
+	if len(p) <= shortHead || len(p)%4 != 0 {
+		return 0, 0, nil, errShort
 	}
-	if p[0] != msgLeave || p[1]|p[2]|p[3] != 0 {
-		return 0, errMessage
+	if p[1] > 1 || p[2]|p[3] != 0 {
+		return 0, 0, nil, errMessage
 	}
-	return int(binary.LittleEndian.Uint32(p[4:])), nil
+	for rest := p[shortHead:]; len(rest) > 0; rest = rest[4:] {
+		numbers = append(numbers, int(binary.LittleEndian.Uint32(rest)))
+	}
+	return p[0], p[1], numbers, nil
 }
 
 // hash names an operation on the wire: FNV-1a of group and name.
@@ -307,29 +323,4 @@ func hash[T string | []byte](group uint32, name T) uint64 {
 		h = (h ^ uint64(name[i])) * prime
 	}
 	return h
-}
-
-// mark is where a pause begins or ends in what a host declares.
-type mark struct {
-	goes   bool
-	number uint32
-}
-
-func appendMark(dst []byte, m mark) []byte {
-	var goes byte
-	if m.goes {
-		goes = 1
-	}
-	return binary.LittleEndian.AppendUint32(append(dst, msgMark, goes, 0, 0), m.number)
-}
-
-func readMark(p []byte) (mark, error) {
-	if len(p) != markBytes {
-		return mark{}, errShort
-	}
-	m := mark{p[1] == 1, binary.LittleEndian.Uint32(p[4:])}
-	if p[0] != msgMark || p[1] > 1 || p[2]|p[3] != 0 || m.number == 0 {
-		return mark{}, errMessage
-	}
-	return m, nil
 }

@@ -101,37 +101,6 @@ func TestReadyIsChecked(t *testing.T) {
 	}
 }
 
-func TestLeaveRoundTrip(t *testing.T) {
-	p := appendLeave(nil, 77)
-	if rank, err := readLeave(p); err != nil || rank != 77 {
-		t.Errorf("rank %d, %v", rank, err)
-	}
-	for _, bad := range [][]byte{nil, p[:7], append(slices.Clone(p), 0), {2, 0, 1, 0, 0, 0, 0, 0}} {
-		if _, err := readLeave(bad); err == nil {
-			t.Errorf("%v was accepted", bad)
-		}
-	}
-}
-
-func TestMark(t *testing.T) {
-	for _, m := range []mark{{false, 1}, {true, 1 << 31}} {
-		p := appendMark(nil, m)
-		if got, err := readMark(p); err != nil || got != m {
-			t.Errorf("%+v is read as %+v, %v", m, got, err)
-		}
-		for i := range len(p) {
-			if _, err := readMark(p[:i]); err == nil {
-				t.Errorf("%d bytes of a mark are taken", i)
-			}
-		}
-		for _, bad := range [][]byte{{3, 2, 0, 0, 1, 0, 0, 0}, {3, 0, 1, 0, 1, 0, 0, 0}, {3, 0, 0, 0, 0, 0, 0, 0}, {2, 0, 0, 0, 1, 0, 0, 0}} {
-			if _, err := readMark(bad); err == nil {
-				t.Errorf("%v is taken for a mark", bad)
-			}
-		}
-	}
-}
-
 func FuzzReady(f *testing.F) {
 	f.Add(readyOf([]Request{sum}, 0))
 	f.Add(readyOf([]Request{gather, sum}, 0, 1))
@@ -201,26 +170,34 @@ func FuzzReady(f *testing.F) {
 	})
 }
 
-func FuzzDeclare(f *testing.F) {
-	f.Add(appendDeclare(nil, declared+1, []int{0, 2}))
-	f.Add(appendDeclare(nil, declared+1, []int{2, 0}))
-	f.Add(appendDeclare(nil, 3, []int{0}))
+func FuzzShort(f *testing.F) {
+	f.Add(shortMessage(msgLeave, 0, 2))
+	f.Add(shortMessage(msgMark, 1, 7))
+	f.Add(shortMessage(msgDeclare, 0, declared+1, 0, 2))
+	f.Add(shortMessage(msgDeclare, 0, declared+1, 2, 0))
+	f.Add(shortMessage(msgDeclare, 0, 3, 0))
 	f.Add([]byte{msgDeclare, 0, 0, 0, 0, 0, 0, 64, 0, 0})
+	f.Add([]byte{msgMark, 2, 0, 0, 1, 0, 0, 0})
+	f.Add([]byte{msgLeave, 0, 1, 0, 1, 0, 0, 0})
 	f.Fuzz(func(t *testing.T, p []byte) {
+		which, flag, numbers, err := readShort(p)
+		if err != nil {
+			return
+		}
+		if !bytes.Equal(shortMessage(which, flag, numbers...), p) {
+			t.Errorf("accepted what no engine writes: %x", p)
+		}
 		world := newGroup(twoHosts, 0, nil)
 		tab := &directory{byID: map[uint32]*group{0: world}, sets: map[uint32][]int{}}
-		if tab.hear(20, p) != nil {
+		id, ranks := uint32(numbers[0]), numbers[1:]
+		if tab.hear(20, id, ranks) != nil {
 			if tab.declared != 0 {
 				t.Error("a group that was refused is there")
 			}
 			return
 		}
-		id, ranks, err := readDeclare(p)
-		if err != nil || !bytes.Equal(appendDeclare(nil, id, ranks), p) {
-			t.Errorf("accepted what no engine writes: %v", err)
-		}
 		g := tab.find(id)
-		if g == nil || !slices.Equal(g.ranks, ranks) || tab.hear(20, p) != nil || tab.declared != 1 {
+		if g == nil || !slices.Equal(g.ranks, ranks) || tab.hear(20, id, ranks) != nil || tab.declared != 1 {
 			t.Errorf("group %d of ranks %v is %+v", id, ranks, g)
 		}
 	})

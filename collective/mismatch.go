@@ -3,7 +3,6 @@ package collective
 import (
 	"bytes"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 
@@ -18,55 +17,57 @@ const maxListed = 16
 func mismatch(g *group, name string, votes []vote) *Error {
 	type contribution struct {
 		req   Request
-		where string
+		words words
+		where []string
 	}
-	var all []contribution
-	var differ differences
-	for pos, v := range votes {
-		rest := v.ready.body
-		for range v.ready.variants {
-			var x variant
-			x, rest, _ = readVariant(rest)
-			if name != joinName && x.kind() == Join {
+	var all []contribution // those of ranks that submitted the same come together, in the order of their first one
+	var differs [len(words{})]bool
+	for pos := range votes {
+		for v := range votes[pos].all() {
+			if name != joinName && v.kind() == Join {
 				continue
 			}
 			var ranks []int
-			for i := range x.count() {
-				r, _ := x.rank(i)
+			for i := range v.count() {
+				r, _ := v.rank(i)
 				ranks = append(ranks, r)
 			}
-			p := contribution{x.request(), listRanks(ranks) + " on " + g.hosts[pos].Name}
-			if n := len(all); n > 0 {
-				differ.compare(&all[0].req, &p.req)
+			req := v.request()
+			i := slices.IndexFunc(all, func(c contribution) bool { return c.req.agrees(&req) })
+			if i < 0 {
+				i = len(all)
+				all = append(all, contribution{req: req, words: req.words()})
+				for k, word := range all[i].words {
+					differs[k] = differs[k] || word != all[0].words[k]
+				}
 			}
-			all = append(all, p)
+			all[i].where = append(all[i].where, listRanks(ranks)+" on "+g.hosts[pos].Name)
 		}
 	}
-	// Ranks that submitted the same come together, in the order of their first one.
-	var lines []string
-	for i := range all {
-		if slices.ContainsFunc(all[:i], func(c contribution) bool { return c.req.agrees(&all[i].req) }) {
-			continue
-		}
-		var who []string
-		for j := i; j < len(all); j++ {
-			if all[j].req.agrees(&all[i].req) && len(who) <= maxListed {
-				who = append(who, all[j].where)
-			}
-		}
-		if len(who) > maxListed {
-			who[maxListed] = "more"
-		}
-		lines = append(lines, strings.Join(who, " and ")+" submitted "+differ.describe(&all[i].req))
-	}
-	if len(lines) > maxListed {
-		lines = append(lines[:maxListed], fmt.Sprintf("and %d more", len(lines)-maxListed))
-	}
-	kind := all[0].req.Kind.String() + " "
-	if differ.kind {
+	kind := all[0].words[0] + " "
+	if differs[0] {
 		kind = ""
 	}
+	var lines []string
+	for _, c := range all {
+		line := strings.Join(atMost(c.where, "more"), " and ") + " submitted"
+		for k, word := range c.words {
+			if word != "" && (differs[k] || k == tensorWord) {
+				line += " " + word
+			}
+		}
+		lines = append(lines, line)
+	}
+	lines = atMost(lines, fmt.Sprintf("and %d more", len(lines)-maxListed))
 	return &Error{Code: CodeMismatch, Text: fmt.Sprintf("%s%q: %s", kind, name, strings.Join(lines, ", "))}
+}
+
+// atMost returns the first maxListed texts, and what stands for the others.
+func atMost(all []string, others string) []string {
+	if len(all) > maxListed {
+		return append(all[:maxListed], others)
+	}
+	return all
 }
 
 // collision returns the error for two names with one hash.
@@ -74,67 +75,52 @@ func collision(a string, b []byte) *Error {
 	return &Error{Code: CodeMismatch, Text: fmt.Sprintf("names %q and %q cannot be told apart, change one of them", a, b)}
 }
 
-// differences are the fields, beyond type and shape, that must be named because they are not equal.
-type differences struct {
-	kind, op, root, packed, pre, post, coding bool
-}
+// words describe a contribution. A word that is the same for all contributions is left out, but for the tensor.
+type words [9]string
 
-func (d *differences) compare(a, b *Request) {
-	d.kind = d.kind || a.Kind != b.Kind
-	d.op = d.op || a.Op != b.Op
-	d.root = d.root || a.Root != b.Root
-	d.packed = d.packed || a.signature() != b.signature()
-	d.coding = d.coding || a.Coding != b.Coding
-	d.pre = d.pre || math.Float64bits(a.Pre) != math.Float64bits(b.Pre)
-	d.post = d.post || math.Float64bits(a.Post) != math.Float64bits(b.Post)
-}
+const tensorWord = 2
 
-func (d *differences) describe(r *Request) string {
-	var b strings.Builder
-	if d.kind {
-		b.WriteString(r.Kind.String())
-		if r.Kind == Barrier || r.Kind == Join {
-			return b.String()
-		}
-		b.WriteByte(' ')
-	}
+func (r *Request) words() (w words) {
+	w[0] = r.Kind.String()
 	switch r.Kind {
+	case Barrier, Join:
+		return w
 	case AddGroup:
-		return b.String() + listRanks(r.Shape)
+		w[tensorWord] = listRanks(r.Shape)
+		return w
 	case RemoveGroup:
-		return b.String() + fmt.Sprint("number ", r.Root)
+		w[tensorWord] = fmt.Sprint("number ", r.Root)
+		return w
 	}
-	if d.op && r.Kind.reduces() {
-		b.WriteString(r.Op.String() + " of ")
-	}
-	tensor := describeTensor(r.Type, r.Shape)
+	w[tensorWord] = describeTensor(r.Type, r.Shape)
 	if r.Kind.ragged() {
-		tensor = strings.Replace(tensor, "[0", "[*", 1) // rows may differ and were not compared
+		w[tensorWord] = strings.Replace(w[tensorWord], "[0", "[*", 1) // rows may differ and were not compared
 	}
-	b.WriteString(tensor)
-	if d.root && r.Kind.rooted() {
-		way := "from"
-		if r.Kind == Reduce || r.Kind == Gather {
-			way = "to"
+	if r.Kind.reduces() {
+		w[1] = r.Op.String() + " of"
+		if r.Pre != 1 {
+			w[5] = fmt.Sprintf("prescale %g", r.Pre)
 		}
-		fmt.Fprintf(&b, " %s root %d", way, r.Root)
+		if r.Post != 1 {
+			w[6] = fmt.Sprintf("postscale %g", r.Post)
+		}
 	}
-	if s := r.signature(); d.packed && s != 0 {
-		fmt.Fprintf(&b, " packed of several, of shapes %08x", s)
+	if r.Kind.rooted() {
+		w[3] = fmt.Sprint("from root ", r.Root)
+		if r.Kind == Reduce || r.Kind == Gather {
+			w[3] = fmt.Sprint("to root ", r.Root)
+		}
 	}
-	if d.pre && r.Kind.reduces() {
-		fmt.Fprintf(&b, " prescale %g", r.Pre)
-	}
-	if d.post && r.Kind.reduces() {
-		fmt.Fprintf(&b, " postscale %g", r.Post)
+	if s := r.signature(); s != 0 {
+		w[4] = fmt.Sprintf("packed of several, of shapes %08x", s)
 	}
 	if wrong := r.misdealt(); wrong != "" {
-		b.WriteString(" whose " + wrong)
+		w[7] = "whose " + wrong
 	}
-	if d.coding && r.Coding > kernel.CodingDefault {
-		b.WriteString(" wire compression " + r.Coding.String())
+	if r.Coding > kernel.CodingDefault {
+		w[8] = "wire compression " + r.Coding.String()
 	}
-	return b.String()
+	return w
 }
 
 // compare returns an error if ranks submitted different things, or if some joined that cannot be missing.
@@ -145,10 +131,7 @@ func (u *use) compare() (joined bool, err *Error) {
 		if string(v.name) != u.name {
 			return false, collision(u.name, v.name)
 		}
-		rest := v.body
-		for range v.variants {
-			var theirs variant
-			theirs, rest, _ = readVariant(rest)
+		for theirs := range v.all() {
 			switch {
 			case theirs.kind() == Join && u.name != joinName:
 				joined = true

@@ -31,7 +31,7 @@ func (e *Engine) Pause(number uint32, quiet func()) {
 	}
 	e.paused = paused{number: number, quiet: quiet}
 	e.negotiation.pause(true)
-	e.announce(appendMark(nil, mark{number: number}))
+	e.announce(shortMessage(msgMark, 0, int(number)))
 	e.settle()
 }
 
@@ -54,7 +54,7 @@ func (e *Engine) Resume(number uint32, order []int) error {
 	for _, o := range e.ops.open {
 		o.since = time.Time{} // no rank was late meanwhile
 	}
-	e.announce(appendMark(nil, mark{true, number}))
+	e.announce(shortMessage(msgMark, 1, int(number)))
 	e.negotiation.pause(false)
 	e.settle()
 	for _, rank := range leaving {

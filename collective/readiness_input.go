@@ -129,10 +129,8 @@ func (t *readiness) nameOf(b []byte) string {
 
 // from reports whether a message is about exactly the given ranks.
 func (m *ready) from(ranks []int) bool {
-	rest, count := m.body, 0
-	for range m.variants {
-		var v variant
-		v, rest, _ = readVariant(rest)
+	count := 0
+	for v := range m.all() {
 		for i := range v.count() {
 			r, _ := v.rank(i)
 			if !slices.Contains(ranks, r) {
@@ -146,10 +144,8 @@ func (m *ready) from(ranks []int) bool {
 
 // notice takes note of the ranks that joined according to a message, and returns how many rounds ahead it is.
 func (t *readiness) notice(g *group, pos int, m *ready) int {
-	later, rest := g.closed[pos], m.body
-	for range m.variants {
-		var v variant
-		v, rest, _ = readVariant(rest)
+	later := g.closed[pos]
+	for v := range m.all() {
 		if v.kind() != Join {
 			continue
 		}

@@ -37,10 +37,10 @@ func TestMismatch(t *testing.T) {
 		{"reduction", layout{{0}, {1}}, []collective.Request{f32(2), with(f32(2), func(r *collective.Request) { r.Op = kernel.Max })},
 			`allreduce "x": rank 0 on host1 submitted sum of float32[2], rank 1 on host2 submitted max of float32[2]`},
 		{"prescale", layout{{0}, {1}}, []collective.Request{f32(2), with(f32(2), func(r *collective.Request) { r.Pre = 0.5 })},
-			`allreduce "x": rank 0 on host1 submitted float32[2] prescale 1, rank 1 on host2 submitted float32[2] prescale 0.5`},
+			`allreduce "x": rank 0 on host1 submitted float32[2], rank 1 on host2 submitted float32[2] prescale 0.5`},
 		{"kind", layout{{0}, {1}, {2}}, []collective.Request{f32(2),
 			with(f32(2), func(r *collective.Request) { r.Kind = collective.Broadcast }), {Kind: collective.Barrier}},
-			`"x": rank 0 on host1 submitted allreduce sum of float32[2], rank 1 on host2 submitted broadcast float32[2], rank 2 on host3 submitted barrier`},
+			`"x": rank 0 on host1 submitted allreduce sum of float32[2], rank 1 on host2 submitted broadcast float32[2] from root 0, rank 2 on host3 submitted barrier`},
 		{"root", layout{{0}, {1}}, []collective.Request{
 			with(f32(2), func(r *collective.Request) { r.Kind = collective.Broadcast }),
 			with(f32(2), func(r *collective.Request) { r.Kind, r.Root = collective.Broadcast, 1 })},

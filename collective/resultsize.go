@@ -13,26 +13,18 @@ func (u *use) unfit() *Error {
 	if !r.Kind.provides() {
 		return nil
 	}
-	most, who, more := u.need(allRanks), -1, 0
-	for pos := range g.hosts {
-		if room := u.room(pos); room == 0 || most <= room || u.need(pos) <= room {
+	most := u.need(allRanks)
+	for pos, h := range g.hosts {
+		room := u.room(pos)
+		if room == 0 || most <= room {
 			continue
 		}
-		if who < 0 {
-			who = pos
-		} else {
-			more++
+		if n := u.need(pos); n > room {
+			return &Error{Code: CodeInternal, Text: fmt.Sprintf(
+				"%s %q: the result of %d bytes is too large for %s, which has room for %d: submit it in parts", r.Kind, u.name, n, h.Name, room)}
 		}
 	}
-	if who < 0 {
-		return nil
-	}
-	text := fmt.Sprintf("%s %q: the result of %d bytes is too large for %s, which has room for %d",
-		r.Kind, u.name, u.need(who), g.hosts[who].Name, u.room(who))
-	if more > 0 {
-		text += fmt.Sprintf(", and for %d more hosts", more)
-	}
-	return &Error{Code: CodeInternal, Text: text + ": submit it in parts"}
+	return nil
 }
 
 // need returns the bytes of result memory of an agreed op on the host at a position, or a bound for allRanks.

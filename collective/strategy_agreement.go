@@ -28,24 +28,11 @@ var joins = newStrategies[join](always)
 
 func (s *join) layout(o *op, _ *Request) {
 	s.o = o
-	g := o.group
 	last, latest := 0, -1
-	see := func(rank, stamp int) {
+	o.everyRank(func(rank, stamp int) {
 		if stamp > latest || stamp == latest && rank > last {
 			last, latest = rank, stamp
 		}
-	}
-	for i, r := range g.local() {
-		see(r, o.own.reqs[i].stamp)
-	}
-	for pos := range g.hosts {
-		if pos == g.self {
-			continue
-		}
-		v := o.ranks(pos)
-		for i := range v.count() {
-			see(v.rank(i))
-		}
-	}
+	})
 	o.results.same(last)
 }

@@ -66,22 +66,10 @@ func (s *allgather) rowsByRank() []int {
 	o, g := s.o, s.o.group
 	rows := resize(o.results.rows, len(g.ranks))
 	o.results.rows = rows
-	put := func(rank, n int) {
+	o.everyRank(func(rank, n int) {
 		i, _ := slices.BinarySearch(g.ranks, rank)
 		rows[i] = n
-	}
-	for i, r := range g.local() {
-		put(r, o.own.reqs[i].rows())
-	}
-	for pos := range g.hosts {
-		if pos == g.self {
-			continue
-		}
-		v := o.ranks(pos)
-		for i := range v.count() {
-			put(v.rank(i))
-		}
-	}
+	})
 	return rows
 }
 

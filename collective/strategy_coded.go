@@ -3,6 +3,7 @@ package collective
 import (
 	"sync"
 
+	"gorun/collective/kernel"
 	"gorun/collective/schedule"
 )
 
@@ -94,21 +95,22 @@ func (s *coded) target(step int, lo, hi int64) []byte {
 	return nil
 }
 
-func (s *coded) make(_ int, lo, hi int64) { s.encode(s.imageOf(lo, hi), lo, hi) }
+func (s *coded) make(_ int, lo, hi int64) { s.o.encode(&s.mid, s.imageOf(lo, hi), lo, hi, s.mirrored) }
 
-// encode computes the host's own contribution to [lo, hi), as it is sent.
-func (s *coded) encode(dst []byte, lo, hi int64) {
-	o, run := s.o, &s.o.run
-	if len(o.ins) == 1 && s.mid.Pre == 1 && !s.mirrored {
+// encode computes the host's own contribution to [lo, hi), as it is sent. If it is mirrored, acc gets what the others
+// decode.
+func (o *op) encode(mid *kernel.Plan, dst []byte, lo, hi int64, mirrored bool) {
+	run := &o.run
+	if len(o.ins) == 1 && mid.Pre == 1 && !mirrored {
 		run.coding.Encode(run.typ, dst, o.ins[0][lo:hi])
 		return
 	}
 	o.byTile(lo, hi, dst, func(a, b int64, wire []byte, t *tiles, v *view) {
 		out := t.out[:b-a]
 		v.dst, v.src = append(v.dst, out), cut(v.src, o.ins, a, b)
-		s.mid.Reduce(v.dst, nil, v.src)
+		mid.Reduce(v.dst, nil, v.src)
 		run.coding.Encode(run.typ, wire, out)
-		if s.mirrored {
+		if mirrored {
 			run.coding.Decode(run.typ, o.acc[a:b], wire)
 		}
 	})
@@ -171,32 +173,15 @@ func (s *coded) decode(a, b int64, wire []byte) {
 }
 
 // codedDirect is an allreduce in which every host sends its coded contribution to every other one.
-type codedDirect struct {
-	coded
-	slots slots
-}
+type codedDirect struct{ everywhere }
 
 var codedDirects = newStrategies[codedDirect](func(o *op, r *Request) bool {
 	return isCoded(o, r) && o.by == schedule.ByDirect
 })
 
-func (s *codedDirect) layout(o *op, r *Request) {
-	s.o, s.plans, s.shared, s.mirrored = o, plansOf(o, r), true, false
-	o.route()
-	s.slots.open(o)
-}
-
-func (s *codedDirect) payload(_ int, lo, hi int64) []byte {
-	return s.slots.of(s.o, s.o.group.self, lo, hi)
-}
-
 func (s *codedDirect) make(_ int, lo, hi int64) {
-	s.encode(s.slots.of(s.o, s.o.group.self, lo, hi), lo, hi)
+	s.o.encode(&s.mid, s.slots.of(s.o, s.o.group.self, lo, hi), lo, hi, false)
 	s.count(lo, hi)
-}
-
-func (s *codedDirect) target(step int, lo, hi int64) []byte {
-	return s.slots.of(s.o, s.o.run.steps[step].Peer, lo, hi)
 }
 
 func (s *codedDirect) deliver(step int, lo, hi int64, payload []byte) {

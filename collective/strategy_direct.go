@@ -36,36 +36,36 @@ func (s *slots) last(o *op, lo int64) bool {
 	return s.missing[k] == 0
 }
 
-// direct is an allreduce in which every host sends its contribution to every other one. All hosts add them in the
-// same order.
-type direct struct {
+// everywhere is the base of a sum that every host makes for itself: contributions are sent from slots, and read there.
+type everywhere struct {
 	base
 	plans
 	slots slots
 }
 
-var directs = newStrategies[direct](func(o *op, _ *Request) bool { return o.by == schedule.ByDirect })
-
-func (s *direct) layout(o *op, r *Request) {
+func (s *everywhere) layout(o *op, r *Request) {
 	s.o, s.plans = o, plansOf(o, r)
 	o.route()
 	s.slots.open(o)
 }
 
-func (s *direct) payload(_ int, lo, hi int64) []byte { return s.slots.of(s.o, s.o.group.self, lo, hi) }
-
-func (s *direct) make(_ int, lo, hi int64) {
-	o := s.o
-	v := o.engine.view()
-	v.dst = append(v.dst, s.slots.of(o, o.group.self, lo, hi))
-	v.src = cut(v.src, o.ins, lo, hi)
-	s.mid.Reduce(v.dst, nil, v.src)
-	o.engine.views.Put(v)
-	s.count(lo, hi)
+func (s *everywhere) payload(_ int, lo, hi int64) []byte {
+	return s.slots.of(s.o, s.o.group.self, lo, hi)
 }
 
-func (s *direct) target(step int, lo, hi int64) []byte {
+func (s *everywhere) target(step int, lo, hi int64) []byte {
 	return s.slots.of(s.o, s.o.run.steps[step].Peer, lo, hi)
+}
+
+// direct is an allreduce in which every host sends its contribution to every other one. All hosts add them in the
+// same order.
+type direct struct{ everywhere }
+
+var directs = newStrategies[direct](func(o *op, _ *Request) bool { return o.by == schedule.ByDirect })
+
+func (s *direct) make(_ int, lo, hi int64) {
+	s.o.contribute(&s.mid, s.slots.of(s.o, s.o.group.self, lo, hi), lo, hi)
+	s.count(lo, hi)
 }
 
 func (s *direct) deliver(step int, lo, hi int64, payload []byte) {

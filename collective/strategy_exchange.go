@@ -53,10 +53,8 @@ func (s *exchange) place(r *Request) bool {
 	bytes, _ := BytesOf(r.Shape[1:], r.Type)
 	row := int64(bytes)
 	o.size = 0
-	for _, seat := range g.seats {
-		if seat.pos != g.self {
-			continue
-		}
+	for _, rank := range g.owned[g.self] {
+		seat := g.seats[rank]
 		rows, lo, total := o.results.list[seat.index].Rows, o.size, 0
 		for i, n := range rows {
 			s.starts[i*len(o.own.reqs)+seat.index] = o.size
@@ -84,14 +82,10 @@ func (s *exchange) setRows() {
 	for i := range list {
 		list[i].Rows = o.results.rows[i*n : (i+1)*n : (i+1)*n]
 	}
-	for from, a := range g.seats {
-		if a.pos != g.self {
-			continue
-		}
-		for to, b := range g.seats {
-			if b.pos == g.self {
-				list[b.index].Rows[from] = o.own.reqs[a.index].Splits[to]
-			}
+	for _, from := range g.owned[g.self] {
+		splits := o.own.reqs[g.seats[from].index].Splits
+		for _, to := range g.owned[g.self] {
+			list[g.seats[to].index].Rows[from] = splits[to]
 		}
 	}
 	for pos := range g.hosts {
@@ -102,10 +96,8 @@ func (s *exchange) setRows() {
 		for i := range v.count() {
 			rank, _ := v.rank(i)
 			from, _ := slices.BinarySearch(g.ranks, rank)
-			for to, b := range g.seats {
-				if b.pos == g.self {
-					list[b.index].Rows[from] = v.split(i, to)
-				}
+			for _, to := range g.owned[g.self] {
+				list[g.seats[to].index].Rows[from] = v.split(i, to)
 			}
 		}
 	}
@@ -128,26 +120,20 @@ func (s *exchange) follow(int, int64) {}
 
 // local copies what ranks of this host have for each other.
 func (s *exchange) local(lo, hi int64) {
-	o, g, row := s.o, s.o.group, int64(0)
-	if n, _ := BytesOf(o.own.reqs[0].Shape[1:], o.own.reqs[0].Type); n > 0 {
-		row = int64(n)
-	}
-	for to, b := range g.seats {
-		if b.pos != g.self {
+	o, g := s.o, s.o.group
+	row, _ := BytesOf(o.own.reqs[0].Shape[1:], o.own.reqs[0].Type)
+	for _, to := range g.owned[g.self] {
+		b := g.seats[to].index
+		if r := &o.results.list[b]; int64(r.Hi) <= lo || hi <= int64(r.Lo) {
 			continue
 		}
-		if r := &o.results.list[b.index]; int64(r.Hi) <= lo || hi <= int64(r.Lo) {
-			continue
-		}
-		for from, a := range g.seats {
-			if a.pos != g.self {
-				continue
-			}
-			start := s.starts[from*len(o.own.reqs)+b.index]
-			i, j := max(lo, start), min(hi, start+int64(o.own.reqs[a.index].Splits[to])*row)
+		for _, from := range g.owned[g.self] {
+			a := g.seats[from].index
+			start := s.starts[from*len(o.own.reqs)+b]
+			i, j := max(lo, start), min(hi, start+int64(o.own.reqs[a].Splits[to]*row))
 			if i < j {
-				shift := o.own.rowsBefore(a.index, to)*row - start
-				copy(o.acc[i:j], o.ins[a.index][i+shift:j+shift])
+				shift := o.own.rowsBefore(a, to)*int64(row) - start
+				copy(o.acc[i:j], o.ins[a][i+shift:j+shift])
 			}
 		}
 	}

@@ -27,15 +27,9 @@ func (s *partials) payload(step int, lo, hi int64) []byte {
 }
 
 func (s *partials) make(_ int, lo, hi int64) {
-	if s.asIs {
-		return
+	if !s.asIs {
+		s.o.contribute(&s.mid, s.o.acc[lo:hi], lo, hi)
 	}
-	o := s.o
-	v := o.engine.view()
-	v.dst = append(v.dst, o.acc[lo:hi])
-	v.src = cut(v.src, o.ins, lo, hi)
-	s.mid.Reduce(v.dst, nil, v.src)
-	o.engine.views.Put(v)
 }
 
 func (s *partials) target(step int, lo, hi int64) []byte {

@@ -21,11 +21,7 @@ func (s *scatter) layout(o *op, r *Request) {
 }
 
 func (s *scatter) local(lo, hi int64) {
-	o := s.o
-	v := o.engine.view()
-	v.dst, v.src = append(v.dst, o.acc[lo:hi]), cut(v.src, o.ins, lo, hi)
-	s.last.Reduce(v.dst, nil, v.src)
-	o.engine.views.Put(v)
+	s.o.contribute(&s.last, s.o.acc[lo:hi], lo, hi)
 }
 
 // rowPlansOf returns the arithmetic of a scatter: a partial is sent on, or becomes the result.

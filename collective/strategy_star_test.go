@@ -50,11 +50,7 @@ func (s *star) payload(step int, lo, hi int64) []byte {
 
 // make computes what this host contributes.
 func (s *star) make(_ int, lo, hi int64) {
-	o := s.o
-	v := o.engine.view()
-	v.dst, v.src = append(v.dst, s.slots.of(o, o.group.self, lo, hi)), cut(v.src, o.ins, lo, hi)
-	s.mid.Reduce(v.dst, nil, v.src)
-	o.engine.views.Put(v)
+	s.o.contribute(&s.mid, s.slots.of(s.o, s.o.group.self, lo, hi), lo, hi)
 }
 
 func (s *star) target(step int, lo, hi int64) []byte {
