@@ -242,18 +242,18 @@ func (sl *slot) connect(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	defer stop()
 	conn.SetDeadline(time.Now().Add(m.cfg.HandshakeTimeout))
-	hello := introduction{stream: sl.index, from: m.cfg.Self, to: l.peer, upgrades: m.cfg.Upgrade != nil}
-	hello.mine, hello.yours = l.sessions()
+	hello := m.introduce(l)
+	hello.Stream, hello.To = uint16(sl.index), uint32(l.peer)
 	challenge, keys, err := m.cred.meet(conn, hello)
 	if err == nil {
 		l.touch() // the peer is up, even if it cannot attach the stream now
-		err = l.bind(challenge.mine, challenge.yours)
+		err = l.bind(challenge.Mine, challenge.Yours)
 	}
 	if err == nil && !sl.vacant() {
 		err = errGivenUp // the old stream has recovered meanwhile
 	}
 	if err == nil {
-		keys, err = m.upgrade(ctx, keys, l.peer, sl.index, challenge.upgrades)
+		keys, err = m.upgrade(ctx, keys, l.peer, sl.index, challenge.upgrades())
 	}
 	if err == nil {
 		if err = sl.attach(keys); err != nil {
@@ -305,11 +305,8 @@ func (m *Mesh) receive(peer *admit.Conn) {
 	conn.SetDeadline(time.Now().Add(m.cfg.HandshakeTimeout))
 	var l *link
 	hello, keys, err := m.cred.welcome(conn, func(hello *introduction) introduction {
-		in := introduction{from: m.cfg.Self, upgrades: m.cfg.Upgrade != nil}
-		if l = m.link(hello.from); l != nil {
-			in.mine, in.yours = l.sessions()
-		}
-		return in
+		l = m.link(int(hello.From))
+		return m.introduce(l)
 	})
 	peer.Known()
 	switch {
@@ -317,16 +314,16 @@ func (m *Mesh) receive(peer *admit.Conn) {
 		if m.ctx.Err() == nil {
 			m.refusals.note("refused a connection", "from", conn.RemoteAddr(), "err", peer.Why(err))
 		}
-	case l == nil || hello.stream >= len(l.slots):
+	case l == nil || int(hello.Stream) >= len(l.slots):
 		err = errNotReady
 	case !l.enter():
 		err = errClosed
 	default:
 		l.touch()
-		if err = l.bind(hello.mine, hello.yours); err == nil {
+		if err = l.bind(hello.Mine, hello.Yours); err == nil {
 			stop := context.AfterFunc(l.ctx, func() { conn.Close() })
-			if keys, err = m.upgrade(l.ctx, keys, l.peer, hello.stream, hello.upgrades); err == nil {
-				if err = l.slots[hello.stream].attach(keys); err != nil {
+			if keys, err = m.upgrade(l.ctx, keys, l.peer, int(hello.Stream), hello.upgrades()); err == nil {
+				if err = l.slots[hello.Stream].attach(keys); err != nil {
 					keys.Close()
 				}
 			}
@@ -336,9 +333,21 @@ func (m *Mesh) receive(peer *admit.Conn) {
 		l.wg.Done()
 	}
 	if err != nil {
-		m.log.Debug("handshake failed", "peer", hello.from, "stream", hello.stream, "err", err)
+		m.log.Debug("handshake failed", "peer", hello.From, "stream", hello.Stream, "err", err)
 		conn.Close()
 	}
+}
+
+// introduce returns what this side says of itself, and of its link to the other side if there is one.
+func (m *Mesh) introduce(l *link) introduction {
+	in := introduction{From: uint32(m.cfg.Self)}
+	if m.cfg.Upgrade != nil {
+		in.Flags = introUpgrades
+	}
+	if l != nil {
+		in.Mine, in.Yours = l.sessions()
+	}
+	return in
 }
 
 // sessions returns both sides' sessions, the peer's as far as it is known.
@@ -369,10 +378,10 @@ func (l *link) bind(theirs, ours session) error {
 		return nil
 	case known == theirs:
 		return nil
-	case known.incarnation != theirs.incarnation:
+	case known.Incarnation != theirs.Incarnation:
 		l.lose(ErrRestarted)
 		return ErrRestarted
-	case known.number < theirs.number:
+	case known.Number < theirs.Number:
 		l.lose(ErrReopened)
 		return ErrReopened
 	}
@@ -440,14 +449,14 @@ func (sl *slot) exchange(conn net.Conn, theirs *resume, leads bool) error {
 }
 
 // superseded reports whether another connection is being attached by now.
-func (sl *slot) superseded(conn closer) bool {
+func (sl *slot) superseded(conn *keyed) bool {
 	sl.link.mu.Lock()
 	defer sl.link.mu.Unlock()
 	return sl.pending != conn
 }
 
 // settled notes that a connection is no longer being attached.
-func (sl *slot) settled(conn closer) {
+func (sl *slot) settled(conn *keyed) {
 	sl.link.mu.Lock()
 	defer sl.link.mu.Unlock()
 	if sl.pending == conn {

@@ -108,7 +108,7 @@ func (p pipe) Write(b []byte) (int, error) { return p.to.Write(b) }
 
 func FuzzHandshake(f *testing.F) {
 	key := make([]byte, 32)
-	intro := introduction{stream: 1, from: 2, to: 3}
+	intro := introduction{Stream: 1, From: 2, To: 3}
 	b := intro.encode()
 	for form := range uint8(3) {
 		f.Add(append(b[:], make([]byte, sha256.Size)...), form)
@@ -124,10 +124,10 @@ func FuzzHandshake(f *testing.F) {
 		case 2: // as an introduction and what follows it
 			said = slices.Concat(summed(said[:min(introSize, len(said))]), summed(said[min(introSize, len(said)):]))
 		}
-		if _, _, err := c.welcome(pipe{from: bytes.NewReader(said), to: io.Discard}, func(*introduction) introduction { return introduction{from: 3} }); err == nil {
+		if _, _, err := c.welcome(pipe{from: bytes.NewReader(said), to: io.Discard}, func(*introduction) introduction { return introduction{From: 3} }); err == nil {
 			t.Error("let a stranger in")
 		}
-		if _, _, err := c.meet(pipe{from: bytes.NewReader(said), to: io.Discard}, introduction{from: 3, to: 2}); err == nil {
+		if _, _, err := c.meet(pipe{from: bytes.NewReader(said), to: io.Discard}, introduction{From: 3, To: 2}); err == nil {
 			t.Error("followed a stranger")
 		}
 		var r resume
@@ -188,7 +188,7 @@ func (w writer) Write(p []byte) (int, error) { return w(p) }
 func TestHandshake(t *testing.T) {
 	key, other := bytes.Repeat([]byte{1}, 32), bytes.Repeat([]byte{2}, 32)
 	good := credentials{job: "job", key: key}
-	hello, answer := introduction{from: 1, to: 2, stream: 3}, introduction{from: 2}
+	hello, answer := introduction{From: 1, To: 2, Stream: 3}, introduction{From: 2}
 	for name, c := range map[string]struct {
 		dialer, acceptor credentials
 		hello            introduction
@@ -199,7 +199,7 @@ func TestHandshake(t *testing.T) {
 		"other key":        {credentials{job: "job", key: other}, good, hello, nil, ErrKey, io.EOF},
 		"other job":        {credentials{job: "jo", key: key}, good, hello, nil, ErrKey, io.EOF},
 		"other acceptor":   {good, credentials{job: "job2", key: key}, hello, nil, ErrKey, io.EOF},
-		"other host":       {good, good, introduction{from: 1, to: 7, stream: 3}, nil, errWrong, errWrong},
+		"other host":       {good, good, introduction{From: 1, To: 7, Stream: 3}, nil, errWrong, errWrong},
 		"hello tampered":   {good, good, hello, forged(func(p []byte) { p[8]++ }), ErrKey, io.EOF},
 		"version tampered": {good, good, hello, forged(func(p []byte) { p[4]++ }), io.EOF, errHello},
 		"proof tampered": {good, good, hello, forged(func(p []byte) {
@@ -227,13 +227,13 @@ func TestHandshake(t *testing.T) {
 // What a side proved cannot be used by someone else in the other role or on another connection.
 func TestProofsCannotBeReused(t *testing.T) {
 	c := credentials{job: "job", key: make([]byte, 32)}
-	hello, challenge := introduction{from: 1}, introduction{from: 2}
+	hello, challenge := introduction{From: 1}, introduction{From: 2}
 	a, b := hello.encode(), challenge.encode()
 	proof := c.proof(roleDial, &a, &b)
 	if bytes.Equal(proof, c.proof(roleAccept, &a, &b)) {
 		t.Error("roles are alike")
 	}
-	challenge.public[0]++
+	challenge.Public[0]++
 	b = challenge.encode()
 	if bytes.Equal(proof, c.proof(roleDial, &a, &b)) {
 		t.Error("public keys do not count")
@@ -246,10 +246,10 @@ func TestOtherProtocol(t *testing.T) {
 	other := func() pipe {
 		return pipe{from: strings.NewReader("HTTP/1.1 400 Bad Request\r\n" + strings.Repeat("X-Padding: 0123456789\r\n", 10)), to: io.Discard}
 	}
-	if _, _, err := c.meet(other(), introduction{from: 3, to: 2}); !errors.Is(err, errHello) || errors.Is(err, errDamaged) {
+	if _, _, err := c.meet(other(), introduction{From: 3, To: 2}); !errors.Is(err, errHello) || errors.Is(err, errDamaged) {
 		t.Errorf("dialed: %v", err)
 	}
-	if _, _, err := c.welcome(other(), func(*introduction) introduction { return introduction{from: 3} }); !errors.Is(err, errHello) || errors.Is(err, errDamaged) {
+	if _, _, err := c.welcome(other(), func(*introduction) introduction { return introduction{From: 3} }); !errors.Is(err, errHello) || errors.Is(err, errDamaged) {
 		t.Errorf("accepted: %v", err)
 	}
 }

@@ -86,64 +86,37 @@ var (
 
 // session names one side of a link: the incarnation of its mesh and the number of the link in there.
 type session struct {
-	incarnation [16]byte
-	number      uint64
+	Incarnation [16]byte
+	Number      uint64
 }
 
 type introduction struct {
-	stream   int
-	from, to int
-	upgrades bool    // the sender has Config.Upgrade
-	encrypts bool    // the sender has Config.Encrypt
-	mine     session // of the sender
-	yours    session // of the receiver, as far as it is known
-	public   [publicSize]byte
+	Magic          uint32
+	Version, Flags uint8
+	Stream         uint16
+	From, To       uint32
+	Mine           session // of the sender
+	Yours          session // of the receiver, as far as it is known
+	Public         [publicSize]byte
 }
 
-func (in *introduction) encode() (b [introSize]byte) {
-	le := binary.LittleEndian
-	le.PutUint32(b[0:], introMagic)
-	b[4] = protoVersion
-	if in.upgrades {
-		b[5] |= introUpgrades
-	}
-	if in.encrypts {
-		b[5] |= introEncrypts
-	}
-	le.PutUint16(b[6:], uint16(in.stream))
-	le.PutUint32(b[8:], uint32(in.from))
-	le.PutUint32(b[12:], uint32(in.to))
-	in.mine.encode(b[16:])
-	in.yours.encode(b[40:])
-	copy(b[64:], in.public[:])
+func (in introduction) upgrades() bool { return in.Flags&introUpgrades != 0 }
+
+func (in introduction) encode() (b [introSize]byte) {
+	in.Magic, in.Version = introMagic, protoVersion
+	binary.Encode(b[:], binary.LittleEndian, in)
 	return b
 }
 
 func (in *introduction) decode(b *[introSize]byte) error {
-	le := binary.LittleEndian
-	if le.Uint32(b[0:]) != introMagic {
+	binary.Decode(b[:], binary.LittleEndian, in)
+	if in.Magic != introMagic {
 		return errHello
 	}
-	if b[4] != protoVersion {
-		return fmt.Errorf("%w: version %d, want %d", errHello, b[4], protoVersion)
+	if in.Version != protoVersion {
+		return fmt.Errorf("%w: version %d, want %d", errHello, in.Version, protoVersion)
 	}
-	in.upgrades, in.encrypts = b[5]&introUpgrades != 0, b[5]&introEncrypts != 0
-	in.stream = int(le.Uint16(b[6:]))
-	in.from, in.to = int(le.Uint32(b[8:])), int(le.Uint32(b[12:]))
-	in.mine.decode(b[16:])
-	in.yours.decode(b[40:])
-	copy(in.public[:], b[64:])
 	return nil
-}
-
-func (s *session) encode(b []byte) {
-	copy(b, s.incarnation[:])
-	binary.LittleEndian.PutUint64(b[16:], s.number)
-}
-
-func (s *session) decode(b []byte) {
-	copy(s.incarnation[:], b)
-	s.number = binary.LittleEndian.Uint64(b[16:])
 }
 
 // credentials prove that a side belongs to the job.
@@ -171,8 +144,10 @@ func (c *credentials) introduce(in *introduction) (*ecdh.PrivateKey, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make key: %w", err)
 	}
-	in.encrypts = c.encrypt
-	copy(in.public[:], own.PublicKey().Bytes())
+	if c.encrypt {
+		in.Flags |= introEncrypts
+	}
+	copy(in.Public[:], own.PublicKey().Bytes())
 	return own, nil
 }
 
@@ -203,13 +178,13 @@ func (c *credentials) meet(conn net.Conn, hello introduction) (introduction, *ke
 	if err := writeMessage(conn, c.proof(roleDial, &sent, intro)); err != nil {
 		return challenge, nil, err
 	}
-	if challenge.from != hello.to || challenge.to != hello.from || challenge.stream != hello.stream {
-		return challenge, nil, fmt.Errorf("%w: host %d instead of %d", errWrong, challenge.from, hello.to)
+	if challenge.From != hello.To || challenge.To != hello.From || challenge.Stream != hello.Stream {
+		return challenge, nil, fmt.Errorf("%w: host %d instead of %d", errWrong, challenge.From, hello.To)
 	}
-	if challenge.encrypts != hello.encrypts {
+	if (challenge.Flags^hello.Flags)&introEncrypts != 0 {
 		return challenge, nil, errEncrypt
 	}
-	k, err := c.newKeyed(conn, own, challenge.public, &sent, intro, true)
+	k, err := c.newKeyed(conn, own, challenge.Public, &sent, intro, true)
 	return challenge, k, err
 }
 
@@ -225,7 +200,7 @@ func (c *credentials) welcome(conn net.Conn, answer func(*introduction) introduc
 		return hello, nil, err
 	}
 	challenge := answer(&hello)
-	challenge.stream, challenge.to = hello.stream, hello.from
+	challenge.Stream, challenge.To = hello.Stream, hello.From
 	own, err := c.introduce(&challenge)
 	if err != nil {
 		return hello, nil, err
@@ -241,13 +216,13 @@ func (c *credentials) welcome(conn net.Conn, answer func(*introduction) introduc
 	if !hmac.Equal(proof[:], c.proof(roleDial, &got, &intro)) {
 		return hello, nil, ErrKey
 	}
-	if hello.to != challenge.from {
-		return hello, nil, fmt.Errorf("%w: host %d instead of %d", errWrong, challenge.from, hello.to)
+	if hello.To != challenge.From {
+		return hello, nil, fmt.Errorf("%w: host %d instead of %d", errWrong, challenge.From, hello.To)
 	}
-	if hello.encrypts != challenge.encrypts {
+	if (hello.Flags^challenge.Flags)&introEncrypts != 0 {
 		return hello, nil, errEncrypt
 	}
-	k, err := c.newKeyed(conn, own, hello.public, &got, &intro, false)
+	k, err := c.newKeyed(conn, own, hello.Public, &got, &intro, false)
 	return hello, k, err
 }
 

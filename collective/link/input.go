@@ -23,11 +23,9 @@ type input struct {
 // its destination.
 const headFill = 4 << 10
 
-func (in *input) init(conn net.Conn, touch func()) {
+func (in *input) init(conn net.Conn, socket syscall.RawConn, touch func()) {
 	*in = input{conn: conn, touch: touch, buf: make([]byte, readBuffer), fill: readBuffer}
-	if c, ok := conn.(syscall.Conn); ok {
-		in.vector.init(c)
-	}
+	in.vector.init(socket)
 }
 
 // peek returns the next n bytes, which fit into the buffer, without consuming them.

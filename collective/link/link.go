@@ -61,7 +61,7 @@ type slot struct {
 
 	// Guarded by link.mu.
 	stream    *stream // the last one, perhaps closed; nil while it is being replaced
-	pending   closer  // connection that is being attached by the side that counts generations
+	pending   *keyed  // connection that is being attached by the side that counts generations
 	open      bool    // it is to have a stream: see grow
 	replacing bool    // the stream is to be replaced although it is up
 	suspect   bool    // the reason is that it makes no progress
@@ -71,8 +71,6 @@ type slot struct {
 	flaps     int     // streams in a row that broke soon, before they carried anything
 	since     time.Time
 }
-
-type closer interface{ Close() error }
 
 func newLink(m *Mesh, peer int, number uint64) *link {
 	l := &link{mesh: m, peer: peer, number: number, out: outgoing{window: m.window},

@@ -456,16 +456,14 @@ func (m *Mesh) Status(peer int) (Status, bool) {
 	s := Status{Streams: l.up, Heard: l.lastHeard(), Unacked: l.out.win.held, Queued: l.out.queued(), Lost: l.lost, Totals: l.totals()}
 	for _, sl := range l.slots {
 		if st := sl.stream; st != nil && !st.closed {
-			rtt, acked, again := st.kernel()
 			if st.upgraded != nil {
 				s.Upgraded++
-				acked, _ = st.upgraded.Delivered()
-				rtt = st.upgraded.RTT()
 			}
-			if rtt > 0 && (s.RTT == 0 || rtt < s.RTT) {
-				s.RTT = rtt
+			path := st.look()
+			if path.rtt > 0 && (s.RTT == 0 || path.rtt < s.RTT) {
+				s.RTT = path.rtt
 			}
-			s.AckedBytes, s.SentAgain = s.AckedBytes+acked, s.SentAgain+again
+			s.AckedBytes, s.SentAgain = s.AckedBytes+path.delivered, s.SentAgain+path.resent
 		}
 	}
 	if l.up < l.opened {

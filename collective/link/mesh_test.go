@@ -183,7 +183,7 @@ type inbox struct {
 	t    testing.TB
 	self int
 
-	delivered, placed, unplaced atomic.Int64
+	delivered, placed atomic.Int64
 
 	mu      sync.Mutex
 	got     map[uint64]int // by peer<<32 | op
@@ -210,8 +210,6 @@ func (b *inbox) Place(peer int, h link.Header) ([]byte, error) {
 	}
 	return nil, nil
 }
-
-func (b *inbox) Unplace(int, link.Header) { b.unplaced.Add(1) }
 
 func (b *inbox) Deliver(peer int, h link.Header, p []byte) {
 	if !bytes.Equal(p, pattern(h.Op, int(h.Length))) {

@@ -108,9 +108,6 @@ func (r *receiver) segment() error {
 		payload, err = r.payload(dst, n)
 	}
 	if err != nil {
-		if refused == nil {
-			r.unplace(h)
-		}
 		return err
 	}
 
@@ -127,23 +124,13 @@ func (r *receiver) segment() error {
 		}
 	}
 	l.mu.Unlock()
-	if refused == nil {
-		if known {
-			r.unplace(h)
-		} else {
-			r.handler.Deliver(l.peer, h, payload)
-		}
+	if refused == nil && !known {
+		r.handler.Deliver(l.peer, h, payload)
 	}
 
 	l.mu.Lock()
 	l.flushAcks()
 	return nil
-}
-
-func (r *receiver) unplace(h Header) {
-	if u, ok := r.handler.(Unplacer); ok {
-		u.Unplace(r.link.peer, h)
-	}
 }
 
 // payload reads n bytes to their destination. Without a dst they stay in the read buffer if they fit. Either way they

@@ -93,17 +93,8 @@ type Handler interface {
 	// Place returns where to read the payload of h: a buffer of h.Length bytes, or nil for the stream's scratch buffer
 	// (valid until Deliver returns). An error refuses the segment: the payload is read and discarded, the segment
 	// acknowledged and the refusal counted.
-	//
 	// If the stream breaks before the payload is complete, Place is called again when the peer repeats the segment.
-	// Handlers that need to know implement Unplacer.
 	Place(peer int, h Header) (dst []byte, err error)
 	// Deliver is called exactly once for a segment whose payload is complete.
 	Deliver(peer int, h Header, payload []byte)
-}
-
-// Unplacer is an optional ability of a Handler.
-type Unplacer interface {
-	// Unplace is called instead of Deliver when the stream broke before the payload was complete: the buffer from Place
-	// is no longer written to. The segment will be repeated.
-	Unplace(peer int, h Header)
 }

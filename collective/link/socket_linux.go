@@ -2,7 +2,6 @@ package link
 
 import (
 	"math"
-	"net"
 	"syscall"
 	"time"
 	"unsafe"
@@ -19,13 +18,7 @@ type vectorReader struct {
 	err error
 }
 
-func (v *vectorReader) init(c syscall.Conn) {
-	raw, err := c.SyscallConn()
-	if err != nil {
-		return
-	}
-	v.raw, v.try = raw, v.attempt
-}
+func (v *vectorReader) init(socket syscall.RawConn) { v.raw, v.try = socket, v.attempt }
 
 func (v *vectorReader) read(dst, ahead []byte) (int, error) {
 	v.iov = [2][]byte{dst, ahead}
@@ -48,17 +41,12 @@ func (v *vectorReader) attempt(fd uintptr) bool {
 	}
 }
 
-// directWriter returns a function that writes what the socket accepts of two buffers at once, nil if conn is not a socket.
-func directWriter(conn net.Conn) func(a, b []byte) (int, error) {
-	c, ok := conn.(syscall.Conn)
-	if !ok {
+// directWriter returns a function that writes what the socket accepts of two buffers at once, nil if there is none.
+func directWriter(socket syscall.RawConn) func(a, b []byte) (int, error) {
+	if socket == nil {
 		return nil
 	}
-	raw, err := c.SyscallConn()
-	if err != nil {
-		return nil
-	}
-	w := &socketWriter{raw: raw}
+	w := &socketWriter{raw: socket}
 	w.try = w.attempt
 	return w.write
 }
@@ -102,26 +90,6 @@ func (w *socketWriter) attempt(fd uintptr) bool {
 	}
 }
 
-// kernel returns what the kernel knows of the connection: the shortest round trip of the last minutes, 0 if unknown, the
-// bytes that the peer's kernel has acknowledged, and the packets that were sent again. It costs no packet: the kernel
-// times TCP's acknowledgements.
-func (st *stream) kernel() (shortest time.Duration, acked, again uint64) {
-	if st.path == nil {
-		return 0, 0, 0
-	}
-	st.path.Control(func(fd uintptr) {
-		info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
-		if err != nil {
-			return
-		}
-		if info.Min_rtt != math.MaxUint32 {
-			shortest = time.Duration(info.Min_rtt) * time.Microsecond
-		}
-		acked, again = info.Bytes_acked, uint64(info.Total_retrans)
-	})
-	return shortest, acked, again
-}
-
 // pathProbe asks the kernel about the path to the peer. It does so while an acknowledgement is outstanding, which on a
 // busy machine may happen in every operation, so it keeps its memory.
 type pathProbe struct {
@@ -156,6 +124,10 @@ func (p *pathProbe) state() (w pathState) {
 // queue drops the packet, and the kernel tries again every half a second without counting it as a retransmission.
 func pathOf(i *unix.TCPInfo) pathState {
 	dropped := i.Unacked == 0 && i.Notsent_bytes > 0 && i.Snd_wnd >= i.Snd_mss // since Linux 5.4; Snd_wnd is 0 before
-	return pathState{delivered: i.Bytes_acked, answers: i.Unacked == 0 && i.Probes <= 2 && !dropped,
-		again: i.Retransmits > 0 || dropped, packet: int(i.Pmtu)}
+	w := pathState{delivered: i.Bytes_acked, answers: i.Unacked == 0 && i.Probes <= 2 && !dropped,
+		again: i.Retransmits > 0 || dropped, packet: int(i.Pmtu), resent: uint64(i.Total_retrans)}
+	if i.Min_rtt != math.MaxUint32 {
+		w.rtt = time.Duration(i.Min_rtt) * time.Microsecond
+	}
+	return w
 }

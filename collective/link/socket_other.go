@@ -2,21 +2,17 @@
 
 package link
 
-import (
-	"net"
-	"syscall"
-	"time"
-)
+import "syscall"
 
 // vectorReader is not available here: reads go through net.Conn.
 type vectorReader struct{ raw syscall.RawConn }
 
-func (v *vectorReader) init(syscall.Conn) {}
+func (v *vectorReader) init(syscall.RawConn) {}
 
 func (v *vectorReader) read(dst, ahead []byte) (int, error) { panic("link: no vectorReader") }
 
 // directWriter is not available here: every segment is written by the stream's writer.
-func directWriter(net.Conn) func(a, b []byte) (int, error) { return nil }
+func directWriter(syscall.RawConn) func(a, b []byte) (int, error) { return nil }
 
 // pathProbe knows nothing here: only the peer's acknowledgements count as progress.
 type pathProbe struct{}
@@ -24,6 +20,3 @@ type pathProbe struct{}
 func (*pathProbe) init(syscall.RawConn) {}
 
 func (*pathProbe) state() pathState { return pathState{answers: true} }
-
-// kernel knows nothing here.
-func (st *stream) kernel() (shortest time.Duration, acked, again uint64) { return 0, 0, 0 }

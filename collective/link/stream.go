@@ -24,7 +24,6 @@ type stream struct {
 	link  *link
 	index int
 	conn  net.Conn
-	path  syscall.RawConn // the socket, nil if there is none
 	// upgraded is conn if it is one, else nil.
 	upgraded Upgraded
 	sends    half           // of the owner, see below
@@ -57,15 +56,15 @@ type stream struct {
 
 func newStream(l *link, index int, keys *keyed) *stream {
 	conn, sends, receives := keys.hand()
-	st := &stream{link: l, index: index, conn: conn, sends: sends, receives: receives, path: socketOf(conn),
-		cond: sync.NewCond(&l.mu), movedAt: time.Now()}
-	st.direct = directWriter(conn)
+	st := &stream{link: l, index: index, conn: conn, sends: sends, receives: receives, cond: sync.NewCond(&l.mu), movedAt: time.Now()}
+	socket := socketOf(conn)
+	st.direct = directWriter(socket)
 	if up, ok := conn.(Upgraded); ok {
 		st.upgraded, st.direct = up, up.WriteNow
 	}
-	st.probe.init(st.path)
+	st.probe.init(socket)
 	st.timedAt = time.Since(l.mesh.born)
-	st.in.init(conn, l.touch)
+	st.in.init(conn, socket, l.touch)
 	return st
 }
 
@@ -144,21 +143,30 @@ func (st *stream) wake() {
 	st.cond.Signal()
 }
 
-// way is what the kernel knows of the way to the peer.
+// pathState is what the kernel, or the device, knows of the path to the peer.
 type pathState struct {
-	delivered uint64 // bytes that the peer's kernel has acknowledged, which distinguishes a slow stream from a stuck one
-	answers   bool   // that kernel has answered everything it was sent
-	packet    int    // the largest packet that the kernel considers safe, in bytes; 0 if unknown
-	again     bool   // unanswered data was retransmitted, in vain so far
+	delivered uint64        // bytes that the peer's kernel has acknowledged, which distinguishes a slow stream from a stuck one
+	answers   bool          // that kernel has answered everything it was sent
+	packet    int           // the largest packet that the kernel considers safe, in bytes; 0 if unknown
+	again     bool          // unanswered data was retransmitted, in vain so far
+	resent    uint64        // packets that were sent again
+	rtt       time.Duration // the shortest round trip of the last minutes; 0 if unknown
+}
+
+// look returns the state of the path. It costs no packet: the kernel times TCP's acknowledgements. l.mu is held.
+func (st *stream) look() pathState {
+	p := st.probe.state()
+	if st.upgraded != nil {
+		p.delivered, p.answers = st.upgraded.Delivered()
+		p.rtt = st.upgraded.RTT()
+	}
+	return p
 }
 
 // moves reports whether any data has arrived since the last check. l.mu is held.
 func (st *stream) moves() bool {
 	before := st.moved
-	st.pathState = st.probe.state()
-	if st.upgraded != nil {
-		st.pathState.delivered, st.pathState.answers = st.upgraded.Delivered()
-	}
+	st.pathState = st.look()
 	st.moved = st.progress + st.pathState.delivered
 	return st.moved != before
 }
