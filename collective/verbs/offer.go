@@ -37,55 +37,38 @@ const (
 )
 
 type offer struct {
-	have  bool
-	roce2 bool
-	end   End
-	size  Size
+	Magic uint32
+	Have  bool
+	RoCE2 bool
+	End
+	RingBytes, Depth uint32
 }
 
-func (o *offer) encode() (b [offerSize]byte) {
-	le := binary.LittleEndian
-	le.PutUint32(b[0:], offerMagic)
-	if o.have {
-		b[4] = 1
-		if o.roce2 {
-			b[5] = 1
-		}
-		le.PutUint16(b[6:], o.end.LID)
-		le.PutUint32(b[8:], o.end.Number)
-		le.PutUint32(b[12:], o.end.PSN)
-		copy(b[16:], o.end.GID[:])
-		le.PutUint64(b[32:], o.end.Ring)
-		le.PutUint32(b[40:], o.end.Key)
-		le.PutUint32(b[44:], uint32(o.end.MTU))
-		le.PutUint32(b[48:], uint32(o.size.Ring))
-		le.PutUint32(b[52:], uint32(o.size.Depth))
-	}
+func (o *offer) size() Size { return Size{Ring: int(o.RingBytes), Depth: int(o.Depth)} }
+
+func (o offer) encode() (b [offerSize]byte) {
+	o.Magic = offerMagic
+	binary.Encode(b[:], binary.LittleEndian, o)
 	return b
 }
 
 var errOffer = errors.New("the peer offers no queue pair of this version")
 
 func (o *offer) decode(b *[offerSize]byte) error {
-	le := binary.LittleEndian
-	if le.Uint32(b[0:]) != offerMagic {
+	binary.Decode(b[:], binary.LittleEndian, o)
+	if o.Magic != offerMagic {
 		return errOffer
 	}
-	*o = offer{have: b[4] == 1, roce2: b[5] == 1,
-		end: End{Number: le.Uint32(b[8:]), PSN: le.Uint32(b[12:]), LID: le.Uint16(b[6:]), MTU: int(le.Uint32(b[44:])),
-			Ring: le.Uint64(b[32:]), Key: le.Uint32(b[40:])},
-		size: Size{Ring: int(le.Uint32(b[48:])), Depth: int(le.Uint32(b[52:]))}}
-	copy(o.end.GID[:], b[16:])
 	return nil
 }
 
 // fit reports why two queue pairs cannot be connected, nil if they can.
 func fit(mine, theirs *offer) error {
 	switch {
-	case mine.size != theirs.size:
-		return fmt.Errorf("the other host has rings of %d bytes and %d messages instead of %d and %d", theirs.size.Ring,
-			theirs.size.Depth, mine.size.Ring, mine.size.Depth)
-	case mine.roce2 != theirs.roce2:
+	case mine.size() != theirs.size():
+		return fmt.Errorf("the other host has rings of %d bytes and %d messages instead of %d and %d", theirs.RingBytes,
+			theirs.Depth, mine.RingBytes, mine.Depth)
+	case mine.RoCE2 != theirs.RoCE2:
 		return errors.New("one of the hosts has RoCE v2 and the other only v1; --rdma-options roce=1 uses v1 on both")
 	}
 	return nil

@@ -46,15 +46,15 @@ type Size struct {
 	Depth int // messages in flight in each direction
 }
 
-// End is what a side has to know of the other's queue pair.
+// End is what a side has to know of the other's queue pair, in the order in which an offer has it.
 type End struct {
+	LID    uint16
 	Number uint32 // 24 bits
 	PSN    uint32 // 24 bits: of the first packet it sends
-	LID    uint16
-	MTU    int
 	GID    [16]byte
 	Ring   uint64 // address of the ring that the peer writes to
 	Key    uint32 // rkey of the ring
+	MTU    uint32
 }
 
 // Pair is a queue pair with a completion queue, a completion channel and two rings of registered memory. One goroutine

@@ -31,14 +31,14 @@ func (t *Transport) Upgrade(_ context.Context, conn net.Conn, peer, stream int) 
 		}
 		return nil, err
 	}
-	if !mine.have || !theirs.have {
+	if !mine.Have || !theirs.Have {
 		if pair != nil {
 			t.discard(pair)
 		}
 		switch {
 		case reason != nil:
 			t.failed(id, reason)
-		case mine.have:
+		case mine.Have:
 			t.mu.Lock()
 			t.state(id).waits = false
 			t.mu.Unlock()
@@ -48,7 +48,7 @@ func (t *Transport) Upgrade(_ context.Context, conn net.Conn, peer, stream int) 
 		return conn, nil
 	}
 	if reason = fit(&mine, &theirs); reason == nil {
-		reason = t.call(func() error { return pair.Connect(mine.end.PSN, theirs.end, t.cfg.Tuning) },
+		reason = t.call(func() error { return pair.Connect(mine.PSN, theirs.End, t.cfg.Tuning) },
 			func() { pair.Close() })
 	}
 	good, err := agree(conn, reason)
@@ -88,7 +88,7 @@ func (t *Transport) Upgrade(_ context.Context, conn net.Conn, peer, stream int) 
 		return nil, err
 	}
 	if t.cfg.Carries != nil {
-		place.MTU = min(place.MTU, theirs.end.MTU)
+		place.MTU = min(place.MTU, int(theirs.MTU))
 		t.cfg.Carries(peer, place)
 	}
 	return c, nil
@@ -126,8 +126,8 @@ func (t *Transport) open(conn net.Conn, id streamID, size Size) (Pair, Place, of
 	}); err != nil {
 		return nil, Place{}, offer{}, err
 	}
-	o := offer{have: true, roce2: place.GID.RoCE2, end: pair.End(), size: size}
-	o.end.PSN = rand.Uint32() & byteMask
+	o := offer{Have: true, RoCE2: place.GID.RoCE2, End: pair.End(), RingBytes: uint32(size.Ring), Depth: uint32(size.Depth)}
+	o.PSN = rand.Uint32() & byteMask
 	return pair, place, o, nil
 }
 

@@ -189,7 +189,7 @@ func (p *pair) modify(verb string, mask uintptr) error {
 
 // End implements verbs.Pair.
 func (p *pair) End() verbs.End {
-	return verbs.End{Number: p.number, LID: p.place.LID, MTU: p.place.MTU, GID: p.place.GID.Value,
+	return verbs.End{Number: p.number, LID: p.place.LID, MTU: uint32(p.place.MTU), GID: p.place.GID.Value,
 		Ring: uint64(p.receive.address), Key: p.remoteKey}
 }
 
@@ -202,7 +202,7 @@ func (p *pair) Connect(psn uint32, peer verbs.End, tuning verbs.Tuning) error {
 	attr := p.work.bytes[:qpAttrSize]
 	clear(attr)
 	native.PutUint32(attr[qpState:], stateRTR)
-	native.PutUint32(attr[qpPathMTU:], mtuEnum(min(p.place.MTU, peer.MTU)))
+	native.PutUint32(attr[qpPathMTU:], mtuEnum(min(p.place.MTU, int(peer.MTU))))
 	native.PutUint32(attr[qpDestNumber:], peer.Number)
 	native.PutUint32(attr[qpRQPSN:], peer.PSN)
 	attr[qpMaxDestReads] = 1
