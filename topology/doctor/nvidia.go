@@ -1,6 +1,8 @@
 package doctor
 
 import (
+	"cmp"
+	"gorun/topology/probe"
 	"strconv"
 	"strings"
 )
@@ -18,57 +20,27 @@ type GPUState struct {
 	Worn        bool   `json:"worn"`        // it has no spare memory for what broke
 }
 
-// ParseGPUStates reads the long report of nvidia-smi (-q): a section for each GPU, in which lines are nested by
-// indentation.
-func ParseGPUStates(report string) []GPUState {
-	var gpus []GPUState
-	var section []string // the keys of the lines around this one
-	for line := range strings.Lines(report) {
-		text := strings.TrimLeft(line, " ")
-		if strings.HasPrefix(line, "GPU ") {
-			gpus = append(gpus, GPUState{})
-			continue
+// ParseGPUStates reads the long report of nvidia-smi (-q).
+func ParseGPUStates(report string) (gpus []GPUState) {
+	for _, said := range probe.Sections(report) {
+		g := GPUState{Persistence: said["persistence mode"], Compute: said["compute mode"], MIG: said["mig mode/current"],
+			ECC: said["ecc mode/current"], ECCNext: said["ecc mode/pending"], Fabric: said["fabric/state"],
+			Worn: said["remapped rows/remapping failure occurred"] == "Yes"}
+		if g.Fabric == "Completed" { // then the status means something
+			g.Fabric = cmp.Or(said["fabric/status"], g.Fabric)
 		}
-		key, value, _ := strings.Cut(text, ":")
-		depth := (len(line) - len(text)) / 4
-		if len(gpus) == 0 || depth == 0 || depth > len(section)+1 {
-			continue
+		for _, key := range []string{"gpu reset status/reset required", "remapped rows/pending", "retired pages/pending page blacklist", "retired pages/pending"} {
+			g.Reset = g.Reset || said[key] == "Yes"
 		}
-		section = append(section[:depth-1], strings.ToLower(strings.TrimSpace(key)))
-		if value = strings.TrimSpace(value); value != "" && value != "N/A" {
-			gpus[len(gpus)-1].note(strings.Join(section, "/"), value)
+		for key, value := range said {
+			counter, errors := strings.CutPrefix(key, "ecc errors/volatile/")
+			if n, err := strconv.ParseUint(value, 10, 31); err == nil && errors && (strings.Contains(counter, " uncorrectable") || counter == "double bit/total") {
+				g.Uncorrected += int(n)
+			}
 		}
+		gpus = append(gpus, g)
 	}
 	return gpus
-}
-
-func (g *GPUState) note(key, value string) {
-	switch key {
-	case "persistence mode":
-		g.Persistence = value
-	case "compute mode":
-		g.Compute = value
-	case "mig mode/current":
-		g.MIG = value
-	case "ecc mode/current":
-		g.ECC = value
-	case "ecc mode/pending":
-		g.ECCNext = value
-	case "fabric/state":
-		g.Fabric = value
-	case "fabric/status": // it means something once the state is Completed
-		if g.Fabric == "Completed" {
-			g.Fabric = value
-		}
-	case "gpu reset status/reset required", "remapped rows/pending", "retired pages/pending page blacklist", "retired pages/pending":
-		g.Reset = g.Reset || value == "Yes"
-	case "remapped rows/remapping failure occurred":
-		g.Worn = value == "Yes"
-	}
-	counter, errors := strings.CutPrefix(key, "ecc errors/volatile/")
-	if n, err := strconv.ParseUint(value, 10, 31); err == nil && errors && (strings.Contains(counter, " uncorrectable") || counter == "double bit/total") {
-		g.Uncorrected += int(n)
-	}
 }
 
 // Peers is how many pairs of GPUs there are, and why some of them do not reach each other's memory.

@@ -51,17 +51,10 @@ func ParseSteal(text string) float64 {
 
 // ParseBalloon returns the bytes that a hypervisor took back, from /proc/meminfo.
 func ParseBalloon(text string) int64 {
-	for line := range strings.SplitSeq(text, "\n") {
-		if rest, ok := strings.CutPrefix(line, "Balloon:"); ok {
-			if fields := strings.Fields(rest); len(fields) > 0 {
-				kb, err := strconv.ParseInt(fields[0], 10, 40)
-				if err == nil && kb > 0 {
-					return kb << 10
-				}
-			}
-		}
-	}
-	return 0
+	_, rest, _ := strings.Cut(text, "\nBalloon:")
+	number, _, _ := strings.Cut(strings.TrimSpace(rest), " ")
+	kilobytes, _ := strconv.ParseInt(number, 10, 40) // 0 if there is none
+	return max(kilobytes, 0) << 10
 }
 
 // wanted are the offloads without which a NIC costs much CPU time, by their names in ethtool -k and -K.

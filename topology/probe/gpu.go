@@ -11,7 +11,7 @@ import (
 // NVIDIA driver lists in /proc. Their order there, by PCI address, is the same.
 func gpus(ctx context.Context, t tree, run runner) []topology.GPU {
 	var found []topology.GPU
-	if run != nil && (t.has("proc/driver/nvidia/gpus") || t.has("dev/nvidiactl")) {
+	if run != nil && (t.has("proc/driver/nvidia/gpus") || t.has("dev/nvidiactl") || t.has("dev/dxg")) {
 		found = askNvidia(ctx, run)
 	}
 	if found == nil {

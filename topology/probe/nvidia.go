@@ -6,7 +6,9 @@ import (
 	"encoding/csv"
 	"fmt"
 	"os/exec"
+	"path"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -45,7 +47,7 @@ func askNvidia(ctx context.Context, run runner) []topology.GPU {
 		return nil
 	}
 	parseMIG(ask("-L"), gpus)
-	parseModes(ask("-q"), gpus)
+	noteModes(ask("-q"), gpus)
 	if len(gpus) > 1 {
 		parseMatrix(ask("topo", "-m"), gpus)
 	}
@@ -117,35 +119,50 @@ func parseMIG(list string, gpus []topology.GPU) {
 	}
 }
 
-// parseModes reads the long report: a section for each GPU that begins with its PCI address.
-func parseModes(report string, gpus []topology.GPU) {
-	var gpu *topology.GPU
+// Sections reads the long report of nvidia-smi (-q). For each GPU it returns the values by the names of the lines around
+// them in lower case, as in "ecc mode/current", without those that the GPU lacks, and its address as "pci".
+func Sections(report string) (gpus []map[string]string) {
+	var section []string
 	for line := range strings.Lines(report) {
-		if pci, ok := strings.CutPrefix(strings.TrimRight(line, "\r\n "), "GPU "); ok {
-			gpu = nil
-			for i := range gpus {
-				if gpus[i].PCI == shortDomain(pci) {
-					gpu = &gpus[i]
-				}
-			}
+		if pci, ok := strings.CutPrefix(line, "GPU "); ok {
+			gpus = append(gpus, map[string]string{"pci": shortDomain(strings.TrimSpace(pci))})
 			continue
 		}
-		key, value, ok := strings.Cut(line, ":")
-		if gpu == nil || !ok {
+		text := strings.TrimLeft(line, " ")
+		key, value, _ := strings.Cut(text, ":")
+		depth := (len(line) - len(text)) / 4
+		if len(gpus) == 0 || depth == 0 || depth > len(section)+1 {
 			continue
 		}
-		value = strings.TrimSpace(value)
-		switch strings.ToLower(strings.TrimSpace(key)) {
-		case "virtualization mode": // of older drivers, "Virtualization mode"
-			known := map[string]string{"None": "none", "Pass-Through": "passthrough", "VGPU": "vgpu", "Host VGPU": "host-vgpu", "Host VSGA": "host-vsga"}
-			gpu.Mode = known[value]
-		case "license status":
-			gpu.Licence = value
+		section = append(section[:depth-1], strings.ToLower(strings.TrimSpace(key)))
+		if value = strings.TrimSpace(value); value != "" && value != "N/A" {
+			gpus[len(gpus)-1][strings.Join(section, "/")] = value
 		}
 	}
-	for i := range gpus {
-		if gpus[i].Mode != "vgpu" && gpus[i].Mode != "" { // only the licence of a vGPU means something
-			gpus[i].Licence, gpus[i].Profile = "", ""
+	return gpus
+}
+
+// modes are nvidia-smi's names of how a machine owns a GPU.
+var modes = map[string]string{"None": "none", "Pass-Through": "passthrough", "VGPU": "vgpu", "Host VGPU": "host-vgpu", "Host VSGA": "host-vsga"}
+
+// noteModes takes from the long report how the machine owns each GPU.
+func noteModes(report string, gpus []topology.GPU) {
+	for _, said := range Sections(report) {
+		at := slices.IndexFunc(gpus, func(g topology.GPU) bool { return g.PCI == said["pci"] })
+		if at < 0 {
+			continue
+		}
+		g := &gpus[at]
+		for key, value := range said {
+			switch path.Base(key) {
+			case "virtualization mode":
+				g.Mode = modes[value]
+			case "license status":
+				g.Licence = value
+			}
+		}
+		if g.Mode != "vgpu" && g.Mode != "" { // only the licence of a vGPU means something
+			g.Licence, g.Profile = "", ""
 		}
 	}
 }

@@ -14,7 +14,7 @@ func FuzzNvidia(f *testing.F) {
 		gpus := parseQuery([]byte(query))
 		n := len(gpus)
 		parseMIG(list, gpus)
-		parseModes(report, gpus)
+		noteModes(report, gpus)
 		parseMatrix(matrix, gpus)
 		for _, g := range gpus {
 			if len(gpus) != n || len(g.Links) != 0 && len(g.Links) != n || g.MemBytes < -1 {

@@ -108,7 +108,7 @@ func TestRecordedReports(t *testing.T) {
 	} {
 		for _, spelling := range []string{"Mode", "mode"} { // the second one by driver 396: github.com/NVIDIA/nvidia-docker/issues/954
 			gpus := parseQuery([]byte(fmt.Sprintf("0, GPU-1, %s, %s, 8192\n", c.name, c.bus)))
-			parseModes(report(c.attached, c.bus, c.name, spelling, c.mode, c.product, c.status), gpus)
+			noteModes(report(c.attached, c.bus, c.name, spelling, c.mode, c.product, c.status), gpus)
 			if len(gpus) != 1 || gpus[0].PCI != c.pci || gpus[0].Mode != c.want.Mode || gpus[0].Profile != c.want.Profile || gpus[0].Licence != c.want.Licence {
 				t.Errorf("%s: %+v, should be at %s and %+v", c.source, gpus, c.pci, c.want)
 			}

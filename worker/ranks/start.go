@@ -107,7 +107,7 @@ func (s *Starter) startAll(ctx context.Context, ranks []wire.Rank, ready func(),
 		slots = max(slots, rank.Slot+1)
 	}
 	s.ports.release()
-	gpus, err := chooseGPUs(ctx, job.GPUs, host, slots)
+	gpus, err := chooseGPUs(job.GPUs, host, slots)
 	if err != nil {
 		refuse("choose GPUs", err, "see what the host has with nvidia-smi -L, or leave out --gpus")
 		return nil
@@ -116,7 +116,6 @@ func (s *Starter) startAll(ctx context.Context, ranks []wire.Rank, ready func(),
 		refuse("bind ranks", err, "--bind-to numa or --bind-to none asks for less")
 		return nil
 	}
-	reportGPUs(s.cfg.Out, job, host)
 	s.cpus.report(ranks)
 	s.cpus.reportThreads()
 	s.cfg.Describe()
