@@ -1,44 +1,36 @@
 package proc
 
 import (
+	"cmp"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 )
 
-// waits describes in words what a process waits for, by the beginning of the name of the kernel's function it waits in.
-var waits = []struct{ function, text string }{
-	{"futex", "waits for another thread"},
-	{"do_wait", "waits for a process that it started"},
-	{"kernel_wait", "waits for a process that it started"},
-	{"hrtimer_nanosleep", "sleeps"},
-	{"do_nanosleep", "sleeps"},
-	{"sigsuspend", "waits for a signal"},
-	{"do_sigtimedwait", "waits for a signal"},
-	{"nfs", "waits for a file server (NFS)"},
-	{"rpc_", "waits for a file server (NFS)"},
-	{"fuse", "waits for a file system in user space (FUSE)"},
-	{"flock", "waits for a lock on a file"},
-	{"fcntl_setlk", "waits for a lock on a file"},
-	{"io_schedule", "waits for a disk"},
-	{"folio_wait", "waits for a disk"},
-	{"wait_on_page", "waits for a disk"},
-	{"jbd2", "waits for a disk"},
-	{"pipe_", "waits for data from a pipe"},
-	{"anon_pipe", "waits for data from a pipe"},
-	{"unix_", "waits for data from a process of this host"},
-	{"sk_", "waits for data from the network"},
-	{"inet_", "waits for data from the network"},
-	{"tcp_", "waits for data from the network"},
-	{"wait_woken", "waits for data"},
-	{"ep_poll", "waits for data"},
-	{"do_epoll", "waits for data"},
-	{"poll_", "waits for data"},
-	{"do_poll", "waits for data"},
-	{"do_sys_poll", "waits for data"},
-	{"do_select", "waits for data"},
-	{"n_tty", "waits for its terminal"},
+// waits are words for what a process waits for, and with what the names of the kernel's functions begin that it waits in.
+var waits = []struct {
+	text      string
+	functions []string
+}{
+	{"waits for another thread", []string{"futex"}},
+	{"waits for a process that it started", []string{"do_wait", "kernel_wait"}},
+	{"sleeps", []string{"hrtimer_nanosleep", "do_nanosleep"}},
+	{"waits for a signal", []string{"sigsuspend", "do_sigtimedwait"}},
+	{"waits for a file server (NFS)", []string{"nfs", "rpc_"}},
+	{"waits for a file system in user space (FUSE)", []string{"fuse"}},
+	{"waits for a lock on a file", []string{"flock", "fcntl_setlk"}},
+	{"waits for a disk", []string{"io_schedule", "folio_wait", "wait_on_page", "jbd2"}},
+	{"waits for data from a pipe", []string{"pipe_", "anon_pipe"}},
+	{"waits for data from a process of this host", []string{"unix_"}},
+	{"waits for data from the network", []string{"sk_", "inet_", "tcp_"}},
+	{"waits for data", []string{"wait_woken", "ep_poll", "do_epoll", "poll_", "do_poll", "do_sys_poll", "do_select"}},
+	{"waits for its terminal", []string{"n_tty"}},
 }
+
+// states are words for the other states of a process, by the kernel's letter.
+var states = map[byte]string{'R': "is computing", 'S': "waits", 'D': "is stuck in the kernel (disk or network file system?)",
+	'T': "is paused by a signal", 't': "is paused by a debugger", 'Z': "has ended", 'X': "has ended"}
 
 // Describe returns in a few words what a process is doing, as far as the kernel reveals it.
 func Describe(pid int) string {
@@ -57,25 +49,12 @@ func Describe(pid int) string {
 // unknown.
 func describe(state byte, function string) string {
 	if state == 'S' || state == 'D' {
+		begins := func(name string) bool { return strings.HasPrefix(strings.TrimLeft(function, "_"), name) }
 		for _, w := range waits {
-			if strings.HasPrefix(strings.TrimLeft(function, "_"), w.function) {
+			if slices.ContainsFunc(w.functions, begins) {
 				return w.text
 			}
 		}
 	}
-	switch state {
-	case 'R':
-		return "is computing"
-	case 'S':
-		return "waits"
-	case 'D':
-		return "is stuck in the kernel (disk or network file system?)"
-	case 'T':
-		return "is paused by a signal"
-	case 't':
-		return "is paused by a debugger"
-	case 'Z', 'X':
-		return "has ended"
-	}
-	return "runs"
+	return cmp.Or(states[state], "runs")
 }

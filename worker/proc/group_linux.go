@@ -104,36 +104,24 @@ const lookTimeout = 20 * time.Second
 
 // find looks a program up. It gives up on a file server that is gone; the other ranks do not wait for it again.
 func (g *Group) find(spec Spec, env []string) (string, error) {
-	type found struct {
-		file string
-		err  error
-	}
-	var f found
-	ok := false
 	if g.mute.IsZero() || time.Since(g.mute) > lookTimeout {
-		if f, ok = Within(lookTimeout, func() (f found) { f.file, f.err = look(spec, env); return f }); !ok {
-			g.mute = time.Now()
+		var file string
+		if err, ok := Within(lookTimeout, func() (err error) { file, err = look(spec, env); return err }); ok {
+			return file, err
 		}
+		g.mute = time.Now()
 	}
-	if !ok {
-		return "", &startError{exitNotExecutable, fmt.Sprintf("%s: its file system has not answered for %v", append(spec.Argv, "")[0], lookTimeout), unix.ETIMEDOUT}
-	}
-	return f.file, f.err
+	return "", &startError{exitNotExecutable, fmt.Sprintf("%s: its file system has not answered for %v", spec.program(), lookTimeout), unix.ETIMEDOUT}
 }
 
-func look(spec Spec, env []string) (string, error) {
-	if err := checkDir(spec.Dir); err != nil {
-		return "", err
+func look(spec Spec, env []string) (file string, err error) {
+	if err = checkDir(spec.Dir); err == nil {
+		file, err = lookPath(spec.program(), env, spec.Dir)
 	}
-	var name string
-	if len(spec.Argv) > 0 {
-		name = spec.Argv[0]
+	if err == nil {
+		readBeginning(file, spec.Dir)
 	}
-	file, err := lookPath(name, env, spec.Dir)
-	if err != nil {
-		return "", err
-	}
-	return file, checkEnv(file, env, spec.Dir)
+	return file, err
 }
 
 // Stdin returns the pipe to a running process that was started with Spec.Stdin, else nil. Writes block while
@@ -141,8 +129,8 @@ func look(spec Spec, env []string) (string, error) {
 func (g *Group) Stdin(process int) io.WriteCloser {
 	var w io.WriteCloser
 	g.do(func() {
-		for _, r := range g.ranks {
-			if r.spec.Process == process && !r.ended && r.child.stdin != nil {
+		for _, r := range g.running() {
+			if r.spec.Process == process && r.child.stdin != nil {
 				w = r.child.stdin
 			}
 		}
@@ -156,20 +144,14 @@ func (g *Group) Signal(sig syscall.Signal) {
 	if sig == unix.SIGTSTP {
 		sig = unix.SIGSTOP
 	}
-	g.do(func() {
-		for _, r := range g.ranks {
-			if !r.ended {
-				unix.Kill(-r.pid, sig)
-			}
-		}
-	})
+	g.do(func() { g.signal(sig) })
 }
 
 // Kill ends a running rank at once, with what is in its process group.
 func (g *Group) Kill(process int) {
 	g.do(func() {
-		for _, r := range g.ranks {
-			if r.spec.Process == process && !r.ended {
+		for _, r := range g.running() {
+			if r.spec.Process == process {
 				unix.Kill(-r.pid, unix.SIGKILL)
 			}
 		}
@@ -344,7 +326,7 @@ func (g *Group) work() {
 
 // waiting reports whether something has to disappear without a notification.
 func (g *Group) waiting() bool {
-	return g.stop != nil || g.strays.termed || slices.ContainsFunc(g.ranks, func(r *rank) bool { return r.ended })
+	return g.stop != nil || g.strays.termed || len(g.running()) < len(g.ranks)
 }
 
 // through reports whether the rank's last output has been passed on, and then queues its Exit.
@@ -392,10 +374,8 @@ func (g *Group) scan(now time.Time) {
 	}
 	owned := lineage(table, g.self, leaders, g.origin)
 
-	running := false
 	for _, r := range g.ranks {
 		if !r.ended {
-			running = true
 			continue
 		}
 		left := living(owned[r.pid])
@@ -412,7 +392,7 @@ func (g *Group) scan(now time.Time) {
 		return
 	}
 	// Detached processes without a trace of their rank live as long as there are ranks.
-	if left := living(owned[noRank]); !running && len(left) > 0 && !g.strays.expired(now) {
+	if left := living(owned[noRank]); len(g.running()) == 0 && len(left) > 0 && !g.strays.expired(now) {
 		g.strays.press(left, g.self, now, g.cfg.Linger)
 	} else {
 		g.strays = sweep{}
@@ -433,19 +413,15 @@ func (g *Group) pressAll(owned map[int][]Process, none bool, now time.Time) {
 		s.empty = 0
 		if s.polite {
 			s.polite = false
-			g.interrupt()
+			g.signal(unix.SIGINT) // as a terminal does; a stopped process would never see it without CONT
+			g.signal(unix.SIGCONT)
 		}
-		if !now.Before(s.termAt) || !g.running() {
+		if !now.Before(s.termAt) || len(g.running()) == 0 {
 			s.sweep.press(left, g.self, now, 0)
 		}
 		return
 	case len(left) > 0:
-		stuck := &StuckError{}
-		for _, p := range left {
-			stuck.PIDs = append(stuck.PIDs, p.PID)
-		}
-		slices.Sort(stuck.PIDs)
-		err = stuck
+		err = stuck(left)
 		for _, r := range g.ranks {
 			if !r.ended {
 				r.exit = Exit{Process: r.spec.Process, Code: 128 + int(unix.SIGKILL), Signal: unix.SIGKILL}
@@ -468,19 +444,16 @@ func (g *Group) pressAll(owned map[int][]Process, none bool, now time.Time) {
 	}
 }
 
-// interrupt sends INT to the process groups of the ranks, as a terminal does (and CONT, or a stopped process would
-// never see it).
-func (g *Group) interrupt() {
-	for _, r := range g.ranks {
-		if !r.ended {
-			unix.Kill(-r.pid, unix.SIGINT)
-			unix.Kill(-r.pid, unix.SIGCONT)
-		}
+// signal signals the process groups of the ranks that run.
+func (g *Group) signal(sig syscall.Signal) {
+	for _, r := range g.running() {
+		unix.Kill(-r.pid, sig)
 	}
 }
 
-func (g *Group) running() bool {
-	return slices.ContainsFunc(g.ranks, func(r *rank) bool { return !r.ended })
+// running returns the ranks that run.
+func (g *Group) running() []*rank {
+	return slices.DeleteFunc(slices.Clone(g.ranks), func(r *rank) bool { return r.ended })
 }
 
 // origin finds the rank of a process by its environment.

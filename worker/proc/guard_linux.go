@@ -19,9 +19,9 @@ import (
 // signal n). It is the whole work of the supervisor, a process that does nothing else and so has nothing to fail for:
 // whatever kills the daemon, the supervisor adopts and kills what the daemon had started.
 //
-// The command must be complete (Path, Args, Env, standard streams as files); Guard adds the lifeline. It
-// also ends what is left of jobs whose supervisor and daemon are dead. It forwards TERM to the daemon, and the end of ctx as TERM. It does nothing on INT, HUP and QUIT: the
-// launcher decides when a job ends.
+// The command must be complete (Path, Args, Env, standard streams as files); Guard adds the lifeline. It also ends what is
+// left of jobs whose supervisor and daemon are dead. It forwards TERM to the daemon, and the end of ctx as TERM. It does
+// nothing on INT, HUP and QUIT: the launcher decides when a job ends.
 func Guard(ctx context.Context, cmd *exec.Cmd) (code int, err error) {
 	self, err := readSelf()
 	if err != nil {
@@ -67,19 +67,14 @@ func Guard(ctx context.Context, cmd *exec.Cmd) (code int, err error) {
 		cmd.Process.Signal(syscall.SIGTERM)
 	}
 	wg.Go(func() { forwardTerm(term, signals, ctx.Done(), ended) })
-	waitErr := cmd.Wait()
+	err = cmd.Wait()
 	close(ended)
 	wg.Wait()
-	code, err = exitOf(cmd, waitErr)
-	return code, errors.Join(err, endAll(self, time.Now().Add(killTimeout)))
-}
-
-// exitOf returns the exit code of a daemon that Wait has waited for.
-func exitOf(cmd *exec.Cmd, waitErr error) (code int, err error) {
+	left := endAll(self, time.Now().Add(killTimeout))
 	if cmd.ProcessState == nil {
-		return 1, fmt.Errorf("wait for daemon: %w", waitErr)
+		return 1, errors.Join(fmt.Errorf("wait for daemon: %w", err), left)
 	}
-	return status(0, cmd.ProcessState.Sys().(syscall.WaitStatus)).Code, nil
+	return status(0, cmd.ProcessState.Sys().(syscall.WaitStatus)).Code, left
 }
 
 // catchSignals brings the signals that must not end a supervisor. It catches rather than ignores them: exec inherits
@@ -132,11 +127,7 @@ func endAll(self Process, deadline time.Time) error {
 		}
 		empty = 0
 		if time.Now().After(deadline) {
-			stuck := &StuckError{}
-			for _, p := range left {
-				stuck.PIDs = append(stuck.PIDs, p.PID)
-			}
-			return stuck
+			return stuck(left)
 		}
 		kill(left, self, unix.SIGKILL)
 		time.Sleep(pause)

@@ -168,8 +168,8 @@ func notStartable(file string, err error) error {
 		e.code = exitNotFound
 		if in := interpreter(file); len(in) > 0 {
 			e.text = fmt.Sprintf("%s: its interpreter %s is missing", file, in[0])
-			if name, windows := strings.CutSuffix(in[0], "\r"); windows {
-				e.text = windowsLine(file, name)
+			if strings.HasSuffix(in[0], "\r") {
+				e.text = file + ": its first line ends in a carriage return, as lines of Windows do"
 			}
 		}
 	case errors.Is(err, unix.ENOEXEC):
@@ -182,29 +182,12 @@ func notStartable(file string, err error) error {
 	return e
 }
 
-// checkEnv rejects a script whose first line makes env look for an interpreter with a trailing carriage return, unless
-// that exists. It reads the beginning of the file and of the interpreter, so that exec need not wait for their file servers.
-func checkEnv(file string, env []string, dir string) error {
-	in := interpreter(file)
-	if len(in) > 0 && executable(within(dir, in[0])) == nil {
+// readBeginning reads what exec will read of a file and of its interpreter, so that exec need not wait for their file
+// servers.
+func readBeginning(file, dir string) {
+	if in := interpreter(file); len(in) > 0 && executable(within(dir, in[0])) == nil {
 		interpreter(within(dir, in[0]))
 	}
-	if len(in) != 2 || filepath.Base(in[0]) != "env" {
-		return nil
-	}
-	name, windows := strings.CutSuffix(in[1], "\r")
-	if !windows {
-		return nil
-	}
-	if _, err := lookPath(in[1], env, dir); err == nil {
-		return nil
-	}
-	return &startError{exitNotFound, windowsLine(file, name), unix.ENOENT}
-}
-
-func windowsLine(file, interpreter string) string {
-	return fmt.Sprintf("%s: its first line ends in a carriage return, and no interpreter is called %s with one", file,
-		interpreter)
 }
 
 // interpreter returns the interpreter that a script's first line names, as exec blames the script for it, and its

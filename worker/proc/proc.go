@@ -77,10 +77,23 @@ var ErrStopping = errors.New("the job is being stopped")
 // StuckError names processes that outlived SIGKILL.
 type StuckError struct{ PIDs []int }
 
+// stuck names processes that are left.
+func stuck(left []Process) *StuckError {
+	e := &StuckError{}
+	for _, p := range left {
+		e.PIDs = append(e.PIDs, p.PID)
+	}
+	slices.Sort(e.PIDs)
+	return e
+}
+
 func (e *StuckError) Error() string {
 	s := fmt.Sprint(e.PIDs)
 	return "processes " + s[1:len(s)-1] + " cannot be killed: they are stuck in the kernel; the host may need a reboot"
 }
+
+// program returns what the rank is to run, "" for nothing.
+func (s Spec) program() string { return strings.Join(s.Argv[:min(len(s.Argv), 1)], "") }
 
 // environment returns the rank's environment: the given one, the marks, and PWD as a shell would set it.
 func (s Spec) environment(job string) []string {

@@ -28,37 +28,27 @@ func spawn(spec Spec, path string, env []string) (_ *child, err error) {
 		Dir:         spec.Dir,
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL},
 	}}
-	var theirs []*os.File
+	var stdin, stdout, stderr *os.File // the rank's ends
 	defer func() {
-		closeAll(theirs...)
+		closeAll(stdin, stdout, stderr)
 		if err != nil {
 			closeAll(c.stdin, c.stdout, c.stderr)
 		}
 	}()
-	pipe := func() (r, w *os.File, err error) {
-		if r, w, err = os.Pipe(); err != nil {
-			err = fmt.Errorf("make pipe: %w", err)
+	pipe := func(r, w **os.File) {
+		if err == nil {
+			*r, *w, err = os.Pipe()
 		}
-		return r, w, err
 	}
-	var w *os.File
-	if c.stdout, w, err = pipe(); err != nil {
-		return nil, err
-	}
-	theirs = append(theirs, w)
-	c.cmd.Stdout = w
-	if c.stderr, w, err = pipe(); err != nil {
-		return nil, err
-	}
-	theirs = append(theirs, w)
-	c.cmd.Stderr = w
+	pipe(&c.stdout, &stdout)
+	pipe(&c.stderr, &stderr)
+	c.cmd.Stdout, c.cmd.Stderr = stdout, stderr
 	if spec.Stdin {
-		var r *os.File
-		if r, c.stdin, err = pipe(); err != nil {
-			return nil, err
-		}
-		theirs = append(theirs, r)
-		c.cmd.Stdin = r
+		pipe(&stdin, &c.stdin)
+		c.cmd.Stdin = stdin
+	}
+	if err != nil {
+		return nil, fmt.Errorf("make pipe: %w", err)
 	}
 	if spec.Inherit != nil {
 		c.cmd.ExtraFiles = []*os.File{spec.Inherit}

@@ -43,11 +43,7 @@ func sweepProcesses(job string, deadline time.Time) error {
 		}
 		empty = 0
 		if killed && time.Now().After(deadline) { // once, however long it took to find them
-			stuck := &StuckError{}
-			for _, p := range left {
-				stuck.PIDs = append(stuck.PIDs, p.PID)
-			}
-			return stuck
+			return stuck(left)
 		}
 		killAsRead(left, table, self)
 		killed = true
