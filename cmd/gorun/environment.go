@@ -3,11 +3,8 @@ package main
 import (
 	"fmt"
 	"io"
-	"strings"
 
 	"github.com/urfave/cli/v2"
-
-	"gorun/launcher/plan"
 )
 
 // variable is one that gorun reads, or several that mean the same.
@@ -90,33 +87,6 @@ func userVariables(flags []cli.Flag) []variableGroup {
 		}
 	}
 	return append([]variableGroup{stand}, append(append([]variableGroup{}, otherVariables...), knobbed)...)
-}
-
-// strayVariables returns notes on variables that look like gorun's, and are none.
-func strayVariables(environ []string, flags []cli.Flag) (notes []string) {
-	var known []string
-	for _, g := range userVariables(flags) {
-		for _, v := range g.list {
-			for _, name := range v.names {
-				if rest, ok := strings.CutPrefix(name, "GORUN_"); ok {
-					known = append(known, rest)
-				}
-			}
-		}
-	}
-	for _, kv := range environ {
-		name, _, _ := strings.Cut(kv, "=")
-		rest, ok := strings.CutPrefix(name, "GORUN_")
-		if !ok || plan.Own(name) {
-			continue
-		}
-		if flag := strings.ToLower(strings.ReplaceAll(rest, "_", "-")); findFlag(flags, flag) != nil {
-			notes = append(notes, fmt.Sprintf("gorun: %s sets nothing: no variable stands for --%s", name, flag))
-		} else if meant := likeOne(known, rest); meant != "" {
-			notes = append(notes, fmt.Sprintf("gorun: %s sets nothing: did you mean GORUN_%s?", name, meant))
-		}
-	}
-	return notes
 }
 
 // writeVariables is gorun help environment.

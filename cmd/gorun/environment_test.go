@@ -90,12 +90,6 @@ func TestOwnVariables(t *testing.T) {
 			t.Errorf("%s is not one of gorun's own variables", name)
 		}
 	}
-	got := strayVariables([]string{"GORUN_OF_MINE=1", "GORUN_BIN=/bin", "GORUN_WIRE_COMPRESION=bf16", "GORUN_NP=4", "GORUN_ENCRYPT=1", "NP=4"}, new(jobFlags).table())
-	want := []string{"gorun: GORUN_WIRE_COMPRESION sets nothing: did you mean GORUN_WIRE_COMPRESSION?",
-		"gorun: GORUN_NP sets nothing: no variable stands for --np"}
-	if !slices.Equal(got, want) {
-		t.Errorf("notes on variables:\n%q\n%q", got, want)
-	}
 }
 
 // eachDir visits a directory and those below it that have source files.

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 
@@ -35,7 +34,7 @@ func readSettings(o *jobFlags) (settings, error) {
 	if err != nil {
 		return s, &usageError{err, "the keys are those of horovodrun's --config-file"}
 	}
-	if err := checkControllers(o); err != nil {
+	if err := o.atMostOne(o.switches["gloo"], o.switches["mpi"], o.switches["jsrun"]); err != nil {
 		return s, err
 	}
 	values := map[string]string{}
@@ -77,18 +76,4 @@ func readSettings(o *jobFlags) (settings, error) {
 		s.idle = append(s.idle, fmt.Sprintf("%s in %s (horovodrun has no such key)", strings.Join(unknown, " "), o.configFile))
 	}
 	return s, nil
-}
-
-// checkControllers: horovodrun takes one of them.
-func checkControllers(o *jobFlags) error {
-	n := 0
-	for _, name := range []string{"gloo", "mpi", "jsrun"} {
-		if *o.switches[name] {
-			n++
-		}
-	}
-	if n > 1 {
-		return &usageError{errors.New("--gloo, --mpi and --jsrun exclude each other"), "none of them is needed"}
-	}
-	return nil
 }

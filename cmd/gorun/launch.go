@@ -168,7 +168,7 @@ func (p jobPlan) notes() (notes []string) {
 	if idle := append(p.settings.idle, p.idle()...); len(idle) > 0 {
 		notes = append(notes, "gorun: note: without effect here: "+strings.Join(idle, ", "))
 	}
-	return append(notes, strayVariables(os.Environ(), new(jobFlags).table())...)
+	return notes
 }
 
 // idle returns the flags that have no effect in this job, with the reason. An elastic job fills its hosts one after the other, with a
@@ -319,8 +319,11 @@ func runJob(ctx context.Context, o *jobFlags, hurry <-chan struct{}, programs []
 
 // printNotes prints the notes before a job starts.
 func (p jobPlan) printNotes(mux *output.Mux, notes, names []string) {
-	for _, note := range slices.Concat(notes, p.notes(), p.ring.notes(names, p.Verbose)) {
+	for _, note := range slices.Concat(notes, p.notes()) {
 		mux.Note("%s", note)
+	}
+	for _, warning := range p.ring.strangers(names) {
+		mux.Note("gorun: warning: %s", warning)
 	}
 }
 

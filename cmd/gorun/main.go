@@ -60,16 +60,12 @@ func run(args []string) int {
 			return explain(os.Stderr, err)
 		}
 	}
-	flags := app.Flags
-	if c := app.Command(slices.Concat(args, []string{"", ""})[1]); c != nil {
-		flags = c.Flags
-	}
 	d, err := openDetached()
 	if err != nil {
 		return explain(os.Stderr, err)
 	}
 	err = app.RunContext(context.WithValue(ctx, detachedKey{}, d), argumentLast(args))
-	code := explain(os.Stderr, asTyped(meantCommand(err, commands(nil)), args, flags))
+	code := explain(os.Stderr, meantCommand(err, commands(nil)))
 	d.End(code, endText(err))
 	return code
 }
@@ -126,11 +122,6 @@ func explainFlag(flags []cli.Flag, hint string) cli.OnUsageErrorFunc {
 				hint = meant
 			} else if meant := likeFlag(flags, name); meant != "" {
 				hint = "did you mean --" + meant + "? " + hint
-			}
-		}
-		if name, ok := strings.CutPrefix(err.Error(), noArgument); ok {
-			if err := noFile(flags, name); err != nil {
-				return err
 			}
 		}
 		return &usageError{err: reword(err), hint: hint}

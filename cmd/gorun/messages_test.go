@@ -151,7 +151,7 @@ func messagesOf(file *ast.File) []string {
 				}
 			}
 		case *ast.CompositeLit:
-			if id, ok := n.Type.(*ast.Ident); ok && (id.Name == "usageError" || id.Name == "mistyped") {
+			if id, ok := n.Type.(*ast.Ident); ok && id.Name == "usageError" {
 				add(n)
 			}
 		case *ast.AssignStmt:

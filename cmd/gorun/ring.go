@@ -83,34 +83,13 @@ func named(names []string) []topology.Host {
 	return hosts
 }
 
-// unlistedNote returns a note about the hosts in the file that are not among these, and whether it is a warning: the
-// file describes no others.
-func (p ringPlan) unlistedNote(names []string) (note string, warns bool) {
-	left := p.Unlisted(names)
-	if len(left) == 0 || len(names) == 0 { // hosts that are not discovered yet may be the missing ones
-		return "", false
+// strangers returns a warning if the file describes hosts, and none of these.
+func (p ringPlan) strangers(names []string) []string {
+	described := p.Unlisted(nil)
+	if len(described) == 0 || len(names) == 0 || len(p.Unlisted(names)) < len(described) { // without names, hosts are yet to be discovered
+		return nil
 	}
-	warns = len(left) == len(p.Unlisted(nil))
-	more := ""
-	if many := len(left) - 4; many > 0 {
-		left, more = left[:4], fmt.Sprintf(" and %d more", many)
-	}
-	list := strings.Join(left, ", ") + more
-	if warns {
-		return fmt.Sprintf("%s describes none of these hosts, but %s", p.file, list), true
-	}
-	return fmt.Sprintf("%s also describes %s, which have no part in this", p.file, list), false
-}
-
-// notes returns the lines about unlisted hosts; without a warning, only for users who want to know everything.
-func (p ringPlan) notes(names []string, all bool) []string {
-	switch note, warns := p.unlistedNote(names); {
-	case warns:
-		return []string{"gorun: warning: " + note}
-	case note != "" && all:
-		return []string{"gorun: " + note}
-	}
-	return nil
+	return []string{fmt.Sprintf("%s describes none of these hosts, but %s", p.file, strings.Join(described, ", "))}
 }
 
 // override applies the file to hosts that answered.

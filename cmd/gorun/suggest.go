@@ -11,19 +11,7 @@ import (
 	"gorun/launcher/failure"
 )
 
-// mistyped is the error of a program that was not found because a command of gorun's was meant.
-type mistyped struct {
-	*failure.RankError
-	err  error // of the job
-	hint string
-}
-
-func (e *mistyped) Unwrap() error { return e.err }
-
-// NextStep names the command.
-func (e *mistyped) NextStep() string { return e.hint }
-
-// meantCommand returns the error of a job, as mistyped if its program has almost the name of one of the commands.
+// meantCommand gives the error of a job a hint if its program was not found because a command of gorun's was meant.
 func meantCommand(err error, commands []*cli.Command) error {
 	known, ok := errors.AsType[explained](err)
 	rank, failed := known.(*failure.RankError)
@@ -35,10 +23,9 @@ func meantCommand(err error, commands []*cli.Command) error {
 		return err
 	}
 	if slices.Contains(startWords, program) {
-		return &mistyped{rank, err, "gorun starts programs without such a word: gorun -np 4 python train.py"}
-	}
-	if meant := commandsLike(program, commands); len(meant) > 0 {
-		return &mistyped{rank, err, "did you mean gorun " + strings.Join(meant, " or gorun ") + "? What is not a command of gorun's is a program that it starts"}
+		rank.Hint = "gorun starts programs without such a word: gorun -np 4 python train.py"
+	} else if meant := commandsLike(program, commands); len(meant) > 0 {
+		rank.Hint = "did you mean gorun " + strings.Join(meant, " or gorun ") + "? What is not a command of gorun's is a program that it starts"
 	}
 	return err
 }

@@ -51,16 +51,15 @@ func (o *topoFlags) table() []cli.Flag {
 
 func topoCommand() *cli.Command {
 	o := new(topoFlags)
-	flags := o.table()
 	return &cli.Command{
 		Name:        "topo",
 		Usage:       "show NUMA nodes, NICs and GPUs of hosts, and their ring",
 		UsageText:   "gorun topo [-H host1,host2 [--measure [--save FILE]] ] [-np N --bind-to WHAT] [--json | --svg FILE | --emit-nccl FILE] [--ascii]",
 		Description: "Without -H it shows this machine. Names in JSON, which stay as they are:\n" + picture.JSONHelp,
-		Flags:       flags,
+		Flags:       o.table(),
 		Action: func(c *cli.Context) error {
 			o.read(c)
-			if err := cmp.Or(o.noArgs(), o.checkFiles(flags)); err != nil {
+			if err := cmp.Or(o.noArgs(), o.checkFiles()); err != nil {
 				return err
 			}
 			return topo(c.Context, o)
@@ -70,10 +69,10 @@ func topoCommand() *cli.Command {
 
 // checkFiles refuses names of files that begin with a dash, as a flag does when the name before it was left out. Such a
 // file is ./--name.
-func (o *topoFlags) checkFiles(flags []cli.Flag) error {
+func (o *topoFlags) checkFiles() error {
 	for _, file := range []*string{&o.svg, &o.nccl, &o.save} {
 		if name := *file; o.given(file) && name != "-" && (name == "" || name[0] == '-') {
-			return noFile(flags, o.names[file])
+			return &usageError{fmt.Errorf("--%s: no file name", o.names[file]), "--" + o.names[file] + " FILE"}
 		}
 	}
 	if o.given(&o.save) && !o.measure {
@@ -165,8 +164,8 @@ func inspectHere(ctx context.Context, o *topoFlags, ring ringPlan) (picture.Clus
 		return picture.Cluster{}, err
 	}
 	host.Name = host.Hostname
-	if note, warns := ring.unlistedNote([]string{host.Name}); warns {
-		output.Report{W: o.errs}.Warnf("%s", note)
+	for _, warning := range ring.strangers([]string{host.Name}) {
+		output.Report{W: o.errs}.Warnf("%s", warning)
 	}
 	found := picture.Cluster{Hosts: []topology.Host{host}}
 	if err := ring.override(found.Hosts); err != nil {
@@ -192,8 +191,8 @@ func inspectHosts(ctx context.Context, o *topoFlags, ring ringPlan) (picture.Clu
 	for _, h := range placement.Hosts {
 		names, ranks = append(names, h.Name), append(ranks, h.Ranks)
 	}
-	if note, warns := ring.unlistedNote(names); warns {
-		output.Report{W: o.errs}.Warnf("%s", note)
+	for _, warning := range ring.strangers(names) {
+		output.Report{W: o.errs}.Warnf("%s", warning)
 	}
 	measuring := o.measure || o.given(&o.RingOrder) && ring.by == topology.ByMeasured && !ring.measured(names)
 	hosts, edges, err := look(ctx, &o.jobFlags, ring, names, measuring)

@@ -112,6 +112,8 @@ func programHint(reason string) string {
 func (e *RankError) NextStep() string {
 	tail := strings.Join(e.Tail, "\n")
 	switch {
+	case e.Hint != "":
+		return e.Hint
 	case e.Code == 127:
 		if hint := programHint(e.Reason); hint != "" {
 			return hint

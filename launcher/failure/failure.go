@@ -72,6 +72,7 @@ type RankError struct {
 	Memory bool
 	File   string   // the program, as its host found it
 	Tail   []string // last lines of its standard error
+	Hint   string   // what the user can do, if it is not what the rest of the error suggests
 	// Shown is true of a failure that the user has read about, with the last lines, while the job went on.
 	Shown bool
 }
