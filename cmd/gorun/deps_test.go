@@ -28,7 +28,7 @@ var allowed = map[string][]string{
 	"worker/bench":         {"collective", "collective/kernel", "worker/rank"},
 	"launcher":             {"launcher/elastic", "launcher/failure", "launcher/jobs", "launcher/lag", "launcher/mpi", "launcher/plan", "launcher/ssh", "launcher/stall", "launcher/talk", "launcher/why", "rendezvous/liveness", "rendezvous/wire", "topology"},
 	"launcher/discover":    {"launcher/hosts", "launcher/output"},
-	"launcher/dial":        {"launcher/failure", "launcher/hosts", "launcher/scheduler", "launcher/ssh", "launcher/talk", "rendezvous/liveness", "rendezvous/resume", "rendezvous/standing", "rendezvous/step"},
+	"launcher/dial":        {"launcher/failure", "launcher/hosts", "launcher/output", "launcher/scheduler", "launcher/ssh", "launcher/talk", "rendezvous/liveness", "rendezvous/resume", "rendezvous/standing", "rendezvous/step"},
 	"launcher/elastic":     {},
 	"launcher/failure":     {"launcher/elastic", "launcher/hosts", "launcher/output", "topology"},
 	"launcher/jobs":        {"launcher/why", "rendezvous/authority", "rendezvous/resume", "rendezvous/standing", "rendezvous/wire"},

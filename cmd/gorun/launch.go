@@ -253,9 +253,6 @@ func runJob(ctx context.Context, o *jobFlags, hurry <-chan struct{}, programs []
 			return err
 		}
 	}
-	if err := nowhere(placement, programs); err != nil && varying == nil {
-		return err
-	}
 	if len(programs) == 1 { // its number of ranks may not be known before
 		programs[0].Ranks = len(placement.Ranks)
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -68,16 +69,7 @@ func noOutput(job jobs.Target) error {
 	if !job.Foreground || job.Dir != "" && isFile(job.Output()) { // a job that failed has left the end of its output
 		return nil
 	}
-	runs, where := "runs", "goes to "
-	if job.State != jobs.Running {
-		runs, where = "ran", "went to "
-	}
-	if where += job.OutputTo; job.OutputTo == "" {
-		where = "is where its user has it"
-	}
-	hint := "gorun --detach keeps the output for gorun logs, --output-filename DIR a copy of each rank's"
-	if info, err := os.Stat(job.OutputTo); err == nil && info.Mode().IsRegular() {
-		hint = "tail -f " + job.OutputTo
-	}
-	return &usageError{fmt.Errorf("job %s %s in the foreground: its output %s, and gorun keeps no copy", job.Label, runs, where), hint}
+	to := cmp.Or(job.OutputTo, "its user")
+	return &usageError{fmt.Errorf("job %s is in the foreground: its output goes to %s, and gorun keeps no copy", job.Label, to),
+		"gorun --detach keeps the output for gorun logs, --output-filename DIR a copy of each rank's"}
 }

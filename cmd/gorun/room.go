@@ -12,7 +12,6 @@ import (
 	"gorun/launcher"
 	"gorun/launcher/dial"
 	"gorun/launcher/elastic"
-	"gorun/launcher/failure"
 	"gorun/launcher/hosts"
 	"gorun/launcher/output"
 	"gorun/launcher/plan"
@@ -60,9 +59,6 @@ func placeJob(ctx context.Context, o *jobFlags, np int, programs []program) (roo
 		return room{}, &usageError{errors.New("in a cluster the first program names hosts too, if others do"), "gorun --cluster … -np 1 -H a … : -np 4 -H b …"}
 	}
 	got, err := slotsInCluster(ctx, o, request)
-	if policy.Oversubscribe {
-		err = explainOversubscribe(err)
-	}
 	if err != nil {
 		return room{}, err
 	}
@@ -218,12 +214,4 @@ func userName() string {
 		return u.Username
 	}
 	return cmp.Or(os.Getenv("USER"), "?")
-}
-
-// explainOversubscribe changes the hint for more ranks than slots: a cluster never oversubscribes.
-func explainOversubscribe(err error) error {
-	if no, ok := errors.AsType[*failure.HostError](err); ok && no.Code == failure.ExitUsage {
-		no.Hint = "a cluster gives each slot to one rank, with --oversubscribe too; gorun worker --slots N gives a host more"
-	}
-	return err
 }

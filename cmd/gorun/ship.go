@@ -6,13 +6,11 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 
 	"github.com/urfave/cli/v2"
 
 	"gorun/launcher"
-	"gorun/launcher/plan"
 	"gorun/launcher/pyenv"
 	"gorun/launcher/ship"
 	"gorun/rendezvous/wire"
@@ -126,19 +124,6 @@ func scriptOf(p launcher.Program) (string, error) {
 		}
 	}
 	return "", nil
-}
-
-// nowhere refuses a script that a Python would run on this machine alone, and that is not here.
-func nowhere(placement plan.Placement, programs []program) error {
-	if slices.ContainsFunc(placement.Hosts, func(h plan.PlacedHost) bool { return h.Name != "localhost" }) {
-		return nil
-	}
-	for _, p := range programs {
-		if _, err := scriptOf(p.Program); err != nil && isPython.MatchString(filepath.Base(p.Argv[0])) {
-			return &usageError{err, "the file is not in this directory: give its path, or choose another directory with --wdir"}
-		}
-	}
-	return nil
 }
 
 // interpreter reports whether a program is one of an environment of Python.

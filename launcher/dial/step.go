@@ -1,6 +1,7 @@
 package dial
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -17,6 +18,7 @@ import (
 
 	"gorun/launcher/failure"
 	"gorun/launcher/hosts"
+	"gorun/launcher/output"
 	"gorun/launcher/scheduler"
 	"gorun/launcher/ssh"
 	"gorun/launcher/talk"
@@ -28,6 +30,8 @@ const (
 	gather = 20 * time.Millisecond
 	// stepLook is how often a start that waits for its host checks whether to begin another step.
 	stepLook = 500 * time.Millisecond
+	// maxSaid bounds a line that a step has said.
+	maxSaid = 4 << 10
 )
 
 // Tests shorten these.
@@ -299,17 +303,18 @@ func (s *Steps) run(hub *step.Hub, r *running) {
 	cmd.SysProcAttr = ownGroup() // a Ctrl-C at the terminal is for the launcher
 	cmd.WaitDelay = lastWords
 	ask := make(chan struct{}, 1)
-	out := &saidLines{take: func(line string) {
-		if !strings.HasSuffix(line, needs) {
-			fmt.Fprintln(&r.said, line)
+	lines := output.NewSplitter(maxSaid)
+	take := func(line []byte, _ output.End) {
+		if !bytes.HasSuffix(line, []byte(needs)) {
+			fmt.Fprintf(&r.said, "%s\n", line)
 			return
 		}
 		select {
 		case ask <- struct{}{}:
 		default: // another host has asked, and what comes is for all
 		}
-	}}
-	cmd.Stdout, cmd.Stderr = out, &r.said
+	}
+	cmd.Stdout, cmd.Stderr = writer(func(b []byte) { lines.Push(b, take) }), &r.said
 	in, err := cmd.StdinPipe()
 	if err == nil {
 		r.wait, err = ssh.StartBound(cmd)
@@ -335,9 +340,17 @@ func (s *Steps) run(hub *step.Hub, r *running) {
 	if r.err = r.wait(); errors.Is(r.err, exec.ErrWaitDelay) { // something that it has started holds its output
 		r.err = nil
 	}
-	out.flush()
+	lines.Close(take)
 	close(ended)
 	feeding.Wait()
+}
+
+// writer is a function as an io.Writer.
+type writer func(b []byte)
+
+func (w writer) Write(b []byte) (int, error) {
+	w(b)
+	return len(b), nil
 }
 
 // argv returns the command line that a step runs on hosts, and the file with its order, "" if it reads standard input.

@@ -331,20 +331,3 @@ func TestStepOfStubbornCommand(t *testing.T) {
 		t.Errorf("what the command has started goes on: %v", err)
 	}
 }
-
-// TestSaidLines: lines come whole, however they are written, and in parts if they are too long.
-func TestSaidLines(t *testing.T) {
-	long := strings.Repeat("x", maxSaid)
-	for _, size := range []int{1, 7, 1 << 20} {
-		var got []string
-		l := &saidLines{take: func(line string) { got = append(got, line) }}
-		for in := []byte("one\r\n\n" + long + "\n" + long + "y\nlast"); len(in) > 0; in = in[min(size, len(in)):] {
-			l.Write(in[:min(size, len(in))])
-		}
-		l.flush()
-		want := []string{"one", "", long, long, "y", "last"}
-		if !slices.Equal(got, want) {
-			t.Errorf("written by %d: %d lines, %.50q", size, len(got), got)
-		}
-	}
-}

@@ -490,7 +490,7 @@ func TestInterrupted(t *testing.T) {
 	for text, want := range map[string]string{"": "unexpected end", "{}x": "invalid character", `{"daemons":[{"site":1}]}`: "a daemon without a host",
 		`{"processes":[{"host":0}]}`: "a process without a daemon", `{"world":[0]}`: "a rank without a process",
 		`{"sites":[{"failed":{"0":null}}]}`: "a slot without its failures",
-		`{"daemons":[null]}`: "a host, a daemon or a process without its state"} {
+		`{"daemons":[null]}`:                "a host, a daemon or a process without its state"} {
 		if _, _, err := e.Restore(e.Config{}, []byte(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q was read: %v, want %s", text, err, want)
 		}

@@ -71,62 +71,63 @@ func ParseFile(text string) ([]ListedHost, error) {
 	text = strings.TrimPrefix(text, "\ufeff") // Windows editors write a byte order mark
 	for i, line := range strings.Split(text, "\n") {
 		line, _, _ = strings.Cut(line, "#")
-		fields := strings.Fields(aroundEquals.Replace(line))
-		if len(fields) == 0 {
-			continue
-		}
-		entry, none := strings.CutSuffix(fields[0], ":0")
-		if none && isIPv6(fields[0][strings.IndexByte(fields[0], '@')+1:]) {
-			entry, none = fields[0], false
-		}
-		name, slots, err := parseEntry(entry)
-		if err != nil {
-			return nil, fmt.Errorf("parse hostfile line %d: %w", i+1, err)
-		}
-		for _, f := range fields[1:] {
-			key, val, ok := strings.Cut(f, "=")
-			if !ok {
-				return nil, fmt.Errorf("parse hostfile line %d: %q is not of the form key=value", i+1, f)
+		if fields := strings.Fields(aroundEquals.Replace(line)); len(fields) > 0 {
+			hosts, err := parseLine(fields)
+			if err != nil {
+				return nil, fmt.Errorf("parse hostfile line %d: %w", i+1, err)
 			}
-			switch key {
-			case "slots", "count", "cpu":
-				if none = val == "0"; none {
-					continue
-				}
-				if slots, err = parseSlots(val); err != nil {
-					return nil, fmt.Errorf("parse hostfile line %d: %w", i+1, err)
-				}
-			case "max_slots", "max-slots":
-				if _, err := parseSlots(val); err != nil {
-					return nil, fmt.Errorf("parse hostfile line %d: %w", i+1, err)
-				}
-			case "user", "username":
-				if !aUser.MatchString(val) {
-					return nil, fmt.Errorf("parse hostfile line %d: %q is not a user", i+1, val)
-				}
-				if !strings.Contains(name, "@") {
-					name = val + "@" + name
-				}
-			case "binding":
-			default:
-				return nil, fmt.Errorf("parse hostfile line %d: unknown key %q", i+1, key)
-			}
-		}
-		names, err := expand(name)
-		if err != nil {
-			return nil, fmt.Errorf("parse hostfile line %d: %w", i+1, err)
-		}
-		if none {
-			continue
-		}
-		for _, n := range names {
-			out = append(out, ListedHost{n, slots})
+			out = append(out, hosts...)
 		}
 	}
 	if len(out) == 0 {
 		return nil, ErrNone
 	}
 	return merge(out), nil
+}
+
+// parseLine reads the words of a line: a host, and what is said of it.
+func parseLine(fields []string) (out []ListedHost, err error) {
+	entry, none := strings.CutSuffix(fields[0], ":0")
+	if none && isIPv6(fields[0][strings.IndexByte(fields[0], '@')+1:]) {
+		entry, none = fields[0], false
+	}
+	name, slots, err := parseEntry(entry)
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range fields[1:] {
+		key, val, ok := strings.Cut(f, "=")
+		if !ok {
+			return nil, fmt.Errorf("%q is not of the form key=value", f)
+		}
+		switch key {
+		case "slots", "count", "cpu":
+			if none = val == "0"; !none {
+				slots, err = parseSlots(val)
+			}
+		case "max_slots", "max-slots":
+			_, err = parseSlots(val)
+		case "user", "username":
+			if !aUser.MatchString(val) {
+				err = fmt.Errorf("%q is not a user", val)
+			} else if !strings.Contains(name, "@") {
+				name = val + "@" + name
+			}
+		case "binding":
+		default:
+			err = fmt.Errorf("unknown key %q", key)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	names, err := expand(name)
+	for _, n := range names {
+		if !none {
+			out = append(out, ListedHost{n, slots})
+		}
+	}
+	return out, err
 }
 
 // aroundEquals joins "slots = 4". One pass is enough, as Fields ignores extra blanks.
