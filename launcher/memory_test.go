@@ -1,7 +1,6 @@
 package launcher_test
 
 import (
-	"bytes"
 	"context"
 	"crypto/ed25519"
 	"crypto/sha256"
@@ -29,17 +28,15 @@ import (
 	"gorun/rendezvous/wire"
 )
 
-// farm is ssh servers at any number of addresses, a network's latency away, on which gorun is cached. Their
-// daemons send what daemons of a job that goes well send.
+// farm is ssh servers at any number of addresses, on which gorun is cached. Their daemons send what daemons of a job that
+// goes well send.
 type farm struct {
-	t        testing.TB
 	listener net.Listener
-	latency  time.Duration // there and back
 	wg       sync.WaitGroup
 }
 
-func newFarm(t testing.TB, latency time.Duration) *farm {
-	f := &farm{t: t, latency: latency}
+func newFarm(t testing.TB) *farm {
+	f := &farm{}
 	var err error
 	if f.listener, err = net.Listen("tcp4", "0.0.0.0:0"); err != nil {
 		t.Fatal(err)
@@ -50,7 +47,7 @@ func newFarm(t testing.TB, latency time.Duration) *farm {
 			if err != nil {
 				return
 			}
-			f.wg.Go(func() { f.serve(newDelayed(c, f.latency), hostOf(t, c.LocalAddr())) })
+			f.wg.Go(func() { f.serve(c, hostOf(t, c.LocalAddr())) })
 		}
 	})
 	return f
@@ -110,68 +107,11 @@ func (f *farm) serve(c net.Conn, conf *gossh.ServerConfig) {
 	}
 }
 
-// delayed is a connection whose bytes arrive late, in order.
-type delayed struct {
-	net.Conn
-	latency time.Duration
-	queue   chan late
-	closed  chan struct{}
-	once    sync.Once
-	wg      sync.WaitGroup
-}
-
-type late struct {
-	due  time.Time
-	data []byte
-}
-
-func newDelayed(c net.Conn, latency time.Duration) *delayed {
-	d := &delayed{Conn: c, latency: latency, queue: make(chan late, 1024), closed: make(chan struct{})}
-	d.wg.Go(func() {
-		for {
-			select {
-			case l := <-d.queue:
-				time.Sleep(time.Until(l.due))
-				if _, err := c.Write(l.data); err != nil {
-					c.Close()
-					return
-				}
-			case <-d.closed:
-				return
-			}
-		}
-	})
-	return d
-}
-
-func (d *delayed) Write(b []byte) (int, error) {
-	select {
-	case d.queue <- late{time.Now().Add(d.latency), bytes.Clone(b)}:
-		return len(b), nil
-	case <-d.closed:
-		return 0, io.ErrClosedPipe
-	}
-}
-
-func (d *delayed) Close() error {
-	d.once.Do(func() { close(d.closed) })
-	err := d.Conn.Close()
-	d.wg.Wait()
-	return err
-}
-
-// TestLaunchMany: a launch on twenty hosts behind ssh.
-func TestLaunchMany(t *testing.T) {
-	f := newFarm(t, time.Millisecond)
-	defer f.close()
-	launchOnce(t, f, 20)
-}
-
 // TestLaunchMemory: what a launch holds grows with its hosts, and not with their square. It includes the simulated
 // hosts'.
 func TestLaunchMemory(t *testing.T) {
-	const most = 0.6 // MiB a host
-	f := newFarm(t, time.Millisecond)
+	const most = 0.5 // MiB a host
+	f := newFarm(t)
 	defer f.close()
 	perHost := func(n int) float64 { return float64(launchOnce(t, f, n)) / (1 << 20) / float64(n) }
 	few, many := perHost(100), perHost(300)
