@@ -36,7 +36,7 @@ func TestVMRDMA(t *testing.T) {
 	binary, root := vmProgram(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 55*time.Minute)
 	defer cancel()
-	l := rdmaGuests(ctx, t, root, 3)
+	l := rdmaGuests(ctx, t, root)
 	tr := train(ctx, t, l, binary, "--rdma", "on", "--rdma-options", "rest=20ms", "--metrics", rdmaMetrics,
 		"--network-interfaces", "ens192")
 	tr.goesOn(20)
@@ -75,10 +75,10 @@ func TestVMRDMA(t *testing.T) {
 	operationsInGuests(ctx, t, l, binary)
 }
 
-// rdmaGuests returns a lab of n guests with Soft-RoCE, until the test ends.
-func rdmaGuests(ctx context.Context, t *testing.T, root string, n int) *vm.Lab {
+// rdmaGuests returns a lab of three guests with Soft-RoCE, until the test ends.
+func rdmaGuests(ctx context.Context, t *testing.T, root string) *vm.Lab {
 	t.Helper()
-	l := guests(ctx, t, root, vm.Options{Guests: n, Memory: 1024})
+	l := guests(ctx, t, root, vm.Options{Guests: 3, Memory: 1024})
 	for _, g := range l.Guests() {
 		must.Do(t, g.SoftRoCE(ctx))
 	}
