@@ -121,7 +121,7 @@ fix: $(RUFF)/ready
 UNIT_FLAGS ?= -short
 # Tests of cmd/gorun start whole jobs, and take ten times as long with the race detector: make test-all sets it to -race.
 # Tests that read the sources of the module, and so directories in which make writes: go test cannot cache their results.
-SOURCES := TestImports|TestVariablesAreDocumented|TestRules|TestParsersAreFuzzed|TestHintsNameWhatExists|TestMessagesAre.*
+SOURCES := TestImports|TestVariablesAreDocumented|TestRules|TestParsersAreFuzzed|TestHintsNameWhatExists|TestMessagesAre.*|TestTroublesAreExplained
 # Tests of collective with every type and reduction, which do not change what its goroutines share, and take 15 times as long with it.
 MATRICES ?= TestReduce|TestAlgorithms|TestAllreduce|TestReduceScatter|TestCodedSums
 UNIT_PACKAGES = $$(go list ./... | grep -v -e /contrib/lab -e /contrib/e2e -e /contrib/tools/house -e /cmd/gorun$$ -e /collective$$ | grep -vxF "$$(go list $(PURE))")

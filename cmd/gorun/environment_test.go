@@ -4,13 +4,11 @@ package main
 
 import (
 	"go/ast"
-	"go/token"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -40,15 +38,13 @@ var notDocumented = []string{
 func TestVariablesAreDocumented(t *testing.T) {
 	page := environmentPage()
 	found := map[string]string{} // name: where
-	for _, root := range []string{"cmd", "collective", "launcher", "rendezvous", "topology", "worker", "contrib/vsphere"} {
-		eachDir(t, filepath.Join("../..", root), func(dir string) {
-			for file, parsed := range parsed(t, strings.TrimPrefix(dir, "../../"), false) {
-				for _, name := range variablesIn(parsed) {
-					found[name] = file
-				}
+	sources(t, func(dir, file string, f *ast.File) {
+		if dir == "contrib/vsphere" || !strings.HasPrefix(dir, "contrib") {
+			for _, name := range variablesIn(f) {
+				found[name] = file
 			}
-		})
-	}
+		}
+	})
 	for _, root := range []string{"contrib/python/gorun", "contrib/python/shim", "contrib/c"} {
 		err := filepath.WalkDir(filepath.Join("../..", root), func(path string, d fs.DirEntry, err error) error {
 			pattern := readBy[filepath.Ext(path)]
@@ -92,48 +88,21 @@ func TestOwnVariables(t *testing.T) {
 	}
 }
 
-// eachDir visits a directory and those below it that have source files.
-func eachDir(t *testing.T, root string, visit func(dir string)) {
-	t.Helper()
-	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-		if err == nil && d.IsDir() {
-			if d.Name() == "testdata" {
-				return fs.SkipDir
-			}
-			if files, _ := filepath.Glob(filepath.Join(path, "*.go")); len(files) > 0 {
-				visit(path)
-			}
-		}
-		return err
-	})
-	must.Do(t, err)
-}
-
 // variablesIn returns the names of variables that a file reads by a literal, and all literals that are such a name of ours.
 func variablesIn(file *ast.File) (names []string) {
-	literal := func(e ast.Expr) string {
-		if l, ok := e.(*ast.BasicLit); ok && l.Kind == token.STRING {
-			text, _ := strconv.Unquote(l.Value)
-			return text
-		}
-		return ""
-	}
 	ast.Inspect(file, func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.BasicLit:
-			if text := literal(n); ownName.MatchString(text) {
+			if text, _ := literal(n); ownName.MatchString(text) {
 				names = append(names, text)
 			}
 		case *ast.CallExpr:
-			called := ""
-			switch f := n.Fun.(type) {
-			case *ast.SelectorExpr:
-				called = f.Sel.Name
-			case *ast.Ident:
-				called = f.Name
+			_, called, of := strings.Cut(calledName(n), ".")
+			if !of {
+				called = calledName(n)
 			}
 			if slices.Contains([]string{"Getenv", "LookupEnv", "getenv"}, called) && len(n.Args) == 1 {
-				if name := literal(n.Args[0]); name != "" {
+				if name, ok := literal(n.Args[0]); ok {
 					names = append(names, name)
 				}
 			}

@@ -2,13 +2,10 @@ package main
 
 import (
 	"go/ast"
-	"go/parser"
-	"go/token"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -28,22 +25,33 @@ var (
 // scripts returns what the command lines in testdata/script give to gorun, each from the last word gorun on.
 func scripts(t *testing.T) []string {
 	t.Helper()
-	files, err := filepath.Glob("testdata/script/*.txtar")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no scripts: %v", err)
-	}
 	var out []string
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		must.Do(t, err)
-		for line := range strings.Lines(string(text)) {
-			line = strings.TrimSpace(line)
+	eachScript(t, func(lines []string) {
+		for _, line := range lines {
 			if m := commandLine.FindStringSubmatch(line); m != nil && !expected.MatchString(line) {
 				out = append(out, m[1])
 			}
 		}
-	}
+	})
 	return out
+}
+
+// eachScript visits the lines of each file in testdata/script.
+func eachScript(t *testing.T, visit func(lines []string)) {
+	t.Helper()
+	files, err := filepath.Glob("testdata/script/*.txtar")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no scripts: %v", err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		must.Do(t, err)
+		lines := strings.Split(string(text), "\n")
+		for i, line := range lines {
+			lines[i] = strings.TrimSpace(line)
+		}
+		visit(lines)
+	}
 }
 
 // TestEveryFlagHasAScript: each name of each flag, of a launch and of each command that people run, stands in a command
@@ -111,15 +119,8 @@ func TestHintsNameWhatExists(t *testing.T) {
 		known[c.Name] = true
 		note(c.Flags)
 	}
-	files, err := filepath.Glob("*.go")
-	must.Do(t, err)
 	hints := 0
-	for _, name := range files {
-		if strings.HasSuffix(name, "_test.go") {
-			continue
-		}
-		file, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
-		must.Do(t, err)
+	for name, file := range parsed(t, "cmd/gorun", false) {
 		for _, hint := range hintsIn(file) {
 			hints++
 			for _, m := range hinted.FindAllStringSubmatch(hint, -1) {
@@ -135,37 +136,27 @@ func TestHintsNameWhatExists(t *testing.T) {
 }
 
 // hintsIn returns the literals of which the hints in a file are made.
-func hintsIn(file *ast.File) []string {
-	var out []string
-	literals := func(n ast.Node) {
-		ast.Inspect(n, func(n ast.Node) bool {
-			if l, ok := n.(*ast.BasicLit); ok && l.Kind == token.STRING {
-				if text, err := strconv.Unquote(l.Value); err == nil {
-					out = append(out, text)
-				}
-			}
-			return true
-		})
-	}
+func hintsIn(file *ast.File) (out []string) {
+	add := func(n ast.Node) { out = append(out, literalsIn(n)...) }
 	ast.Inspect(file, func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.CompositeLit:
 			if id, ok := n.Type.(*ast.Ident); ok && id.Name == "usageError" && len(n.Elts) == 2 {
-				literals(n.Elts[1])
+				add(n.Elts[1])
 			}
 		case *ast.KeyValueExpr:
 			if id, ok := n.Key.(*ast.Ident); ok && strings.EqualFold(id.Name, "hint") {
-				literals(n.Value)
+				add(n.Value)
 			}
 		case *ast.AssignStmt:
 			if id, ok := n.Lhs[0].(*ast.Ident); ok && id.Name == "hint" {
-				literals(n.Rhs[0])
+				add(n.Rhs[0])
 			}
 		case *ast.FuncDecl:
 			if n.Name.Name == "NextStep" {
 				ast.Inspect(n.Body, func(n ast.Node) bool {
 					if r, ok := n.(*ast.ReturnStmt); ok {
-						literals(r)
+						add(r)
 					}
 					return true
 				})

@@ -5,15 +5,12 @@ import (
 	"go/parser"
 	"go/token"
 	"maps"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
-
-	"gorun/contrib/must"
 )
 
 // spoken are the packages whose errors and hints users read.
@@ -235,21 +232,16 @@ func literal(e ast.Expr) (text string, ok bool) {
 func expectations(t *testing.T) []string {
 	t.Helper()
 	var out []string
-	files, err := filepath.Glob("testdata/script/*.txtar")
-	must.Do(t, err)
 	unescape := strings.NewReplacer(`\`, "", "''", "'")
-	for _, name := range files {
-		text, err := os.ReadFile(name)
-		must.Do(t, err)
+	eachScript(t, func(lines []string) {
 		golden := false
-		for line := range strings.Lines(string(text)) {
-			line = strings.TrimSpace(line)
+		for _, line := range lines {
 			golden = golden || strings.HasPrefix(line, "-- ")
 			if strings.HasPrefix(line, "stderr ") || strings.HasPrefix(line, "stdout ") || golden && !strings.HasPrefix(line, "#") {
 				out = append(out, unescape.Replace(line))
 			}
 		}
-	}
+	})
 	for _, tests := range testsOf(t) {
 		for name, file := range tests {
 			if filepath.Base(name) == "messages_test.go" {
@@ -259,10 +251,9 @@ func expectations(t *testing.T) []string {
 				if call, ok := n.(*ast.CallExpr); ok && failureText(call) {
 					return false
 				}
-				if l, ok := n.(*ast.BasicLit); ok && l.Kind == token.STRING {
-					if text, err := strconv.Unquote(l.Value); err == nil {
-						out = append(out, strings.Split(strings.ReplaceAll(text, `\`, ""), "\n")...)
-					}
+				if l, ok := n.(*ast.BasicLit); ok {
+					text, _ := literal(l)
+					out = append(out, strings.Split(strings.ReplaceAll(text, `\`, ""), "\n")...)
 				}
 				return true
 			})
@@ -290,12 +281,8 @@ func testsOf(t *testing.T) (all []map[string]*ast.File) {
 
 // failureText reports whether a call describes how a test has failed.
 func failureText(call *ast.CallExpr) bool {
-	for _, verb := range []string{"Error", "Errorf", "Fatal", "Fatalf", "Log", "Logf", "Skip", "Skipf"} {
-		if name := calledName(call); name == "t."+verb || name == "b."+verb || name == "tb."+verb {
-			return true
-		}
-	}
-	return false
+	of, verb, _ := strings.Cut(calledName(call), ".")
+	return slices.Contains([]string{"t", "b", "tb"}, of) && slices.Contains([]string{"Error", "Errorf", "Fatal", "Fatalf", "Log", "Logf", "Skip", "Skipf"}, verb)
 }
 
 // unheld are messages that no test expects, by why that is well.

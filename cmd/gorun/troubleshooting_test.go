@@ -6,13 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"go/ast"
-	"go/token"
 	"os"
 	"path/filepath"
 	"reflect"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -80,27 +78,25 @@ func TestTroublesAreExplained(t *testing.T) {
 		}
 	}
 	types, steps := 0, 0
-	for _, root := range []string{"cmd", "launcher", "rendezvous", "worker", "topology", "collective"} {
-		eachDir(t, filepath.Join("../..", root), func(dir string) {
-			dir = strings.TrimPrefix(dir, "../../")
-			for _, file := range parsed(t, dir, false) {
-				for _, d := range file.Decls {
-					if f, ok := d.(*ast.FuncDecl); ok && f.Recv != nil && f.Name.Name == "ExitCode" {
-						types++
-						if typ := "gorun/" + dir + "." + receiver(f); !explained[typ] {
-							t.Errorf("%s knows its exit code: add it to troubles", typ)
-						}
-					}
-				}
-				for _, step := range stepsIn(file) {
-					steps++
-					if !strings.Contains(page, "\n| `"+strings.TrimSpace(step)+"` | ") {
-						t.Errorf("hosts fail at step %q, which docs/troubleshooting.md does not explain", step)
-					}
+	sources(t, func(dir, _ string, file *ast.File) {
+		if strings.HasPrefix(dir, "contrib") {
+			return
+		}
+		for _, d := range file.Decls {
+			if f, ok := d.(*ast.FuncDecl); ok && f.Recv != nil && f.Name.Name == "ExitCode" {
+				types++
+				if typ := "gorun/" + dir + "." + receiver(f); !explained[typ] {
+					t.Errorf("%s knows its exit code: add it to troubles", typ)
 				}
 			}
-		})
-	}
+		}
+		for _, step := range stepsIn(file) {
+			steps++
+			if !strings.Contains(page, "\n| `"+strings.TrimSpace(step)+"` | ") {
+				t.Errorf("hosts fail at step %q, which docs/troubleshooting.md does not explain", step)
+			}
+		}
+	})
 	_, table, _ := strings.Cut(page, "\n## Command lines that are refused\n")
 	messages := mistakes(t)
 	for _, message := range messages {
@@ -157,15 +153,14 @@ func receiver(f *ast.FuncDecl) string {
 	return typ.(*ast.Ident).Name
 }
 
-// stepsIn returns the literals that are a Step, of an error or of a constant.
+// stepsIn returns the literals that are a Step, of an error or of a constant, or begin one.
 func stepsIn(file *ast.File) (out []string) {
 	add := func(e ast.Expr) {
-		if l, ok := e.(*ast.BasicLit); ok && l.Kind == token.STRING {
-			text, _ := strconv.Unquote(l.Value)
-			out = append(out, text)
-		}
 		if b, ok := e.(*ast.BinaryExpr); ok {
-			out = append(out, literalsIn(b.X)...)
+			e = b.X
+		}
+		if text, ok := literal(e); ok {
+			out = append(out, text)
 		}
 	}
 	ast.Inspect(file, func(n ast.Node) bool {
