@@ -249,6 +249,29 @@ func (s *sim) second() {
 	}
 }
 
+// pass lets time pass.
+func (s *sim) pass(d time.Duration) {
+	for end := s.now + d; s.now < end; {
+		s.second()
+	}
+}
+
+// goesOn fails unless one launcher is there, and it can act. It returns that one's host.
+func (s *sim) goesOn() *machine {
+	s.t.Helper()
+	all := s.speakers()
+	if len(all) != 1 {
+		s.fail("%d launchers speak: %v", len(all), all)
+	}
+	before := s.greatest
+	s.decide(all[0])
+	s.pass(5 * time.Second)
+	if s.greatest <= before {
+		s.fail("the launcher on %s, term %d, cannot act after epoch %d; its electors are %v", all[0].name, all[0].launcher.Term(), before, all[0].launcher.Electors())
+	}
+	return all[0]
+}
+
 // trouble is one fault, or the end of one.
 func (s *sim) trouble() {
 	m := s.hosts[s.names[s.rng.IntN(len(s.names))]]
@@ -350,25 +373,11 @@ func TestOneSpeaksAndGoesOn(t *testing.T) {
 		for _, name := range s.names {
 			s.restore(s.hosts[name])
 		}
-		for end := s.now + 10*lease; s.now < end; {
-			s.second()
-		}
+		s.pass(10 * lease)
 		if len(s.leaders) == 1 && s.known() <= len(s.first)/2 {
 			continue // it died before a majority had heard of it
 		}
-		all := s.speakers()
-		if len(all) != 1 {
-			s.fail("%d launchers speak: %v", len(all), all)
-		}
-		before := s.greatest
-		s.decide(all[0])
-		for range 5 {
-			s.second()
-		}
-		if s.greatest <= before {
-			s.fail("the launcher on %s, term %d, could not act after epoch %d", all[0].name, all[0].launcher.Term(), before)
-		}
-		if electors := all[0].launcher.Electors(); len(electors)%2 == 0 && len(electors) < hosts {
+		if electors := s.goesOn().launcher.Electors(); len(electors)%2 == 0 && len(electors) < hosts {
 			s.fail("an even number of electors: %v of %v", electors, s.names)
 		}
 		terms, epochs, sets, between, unsaved = terms+len(s.leaders), epochs+len(s.acted), sets+s.renewed, between+s.between, unsaved+s.unsaved
@@ -384,14 +393,10 @@ func TestOneSpeaksAndGoesOn(t *testing.T) {
 func TestMinorityWaits(t *testing.T) {
 	s := newSim(t, 1, 3, 3)
 	s.loss = 0
-	for range 3 {
-		s.second()
-	}
+	s.pass(3 * time.Second)
 	s.cut["h0"] = true
 	s.decide(s.hosts["h0"])
-	for s.now < 4*lease {
-		s.second()
-	}
+	s.pass(4 * lease)
 	if s.greatest != 0 || s.hosts["h0"].launcher == nil {
 		t.Errorf("acted on epoch %d alone", s.greatest)
 	}
@@ -400,9 +405,7 @@ func TestMinorityWaits(t *testing.T) {
 	}
 	s.decide(s.hosts["h1"])
 	clear(s.cut)
-	for range 3 {
-		s.second()
-	}
+	s.pass(3 * time.Second)
 	if s.greatest != 1 || s.acted[1] != s.hosts["h1"].launcher.Term() || s.hosts["h0"].launcher != nil {
 		t.Errorf("acted on epoch %d by term %d", s.greatest, s.acted[1])
 	}
@@ -412,13 +415,9 @@ func TestMinorityWaits(t *testing.T) {
 func TestKilledLauncherComesBackAtHome(t *testing.T) {
 	s := newSim(t, 2, 3, 3)
 	s.loss = 0
-	for range 3 {
-		s.second()
-	}
+	s.pass(3 * time.Second)
 	s.hosts["h0"].launcher = nil
-	for range 3 {
-		s.second()
-	}
+	s.pass(3 * time.Second)
 	if all := s.speakers(); len(all) != 1 || all[0].name != "h0" || all[0].launcher.Term() != 2 {
 		t.Errorf("%d launchers after %v", len(all), s.now)
 	}
@@ -428,23 +427,17 @@ func TestKilledLauncherComesBackAtHome(t *testing.T) {
 func TestOverIsOver(t *testing.T) {
 	s := newSim(t, 3, 3, 3)
 	s.loss = 0
-	for range 3 {
-		s.second()
-	}
+	s.pass(3 * time.Second)
 	s.cut["h2"] = true
 	l := s.hosts["h0"].launcher
 	last := l.Put([]byte("0: well8"), true)
-	for range 2 {
-		s.second()
-	}
+	s.pass(2 * time.Second)
 	if l.Kept() != last {
 		t.Fatal("its end was not kept")
 	}
 	s.hosts["h0"].launcher = nil
 	clear(s.cut)
-	for s.now < 5*lease {
-		s.second()
-	}
+	s.pass(5 * lease)
 	if n := len(s.speakers()); n != 0 || len(s.leaders) != 1 {
 		t.Errorf("%d launchers of a job that has ended, %d terms", n, len(s.leaders))
 	}
@@ -535,9 +528,7 @@ func TestLongerLease(t *testing.T) {
 func TestDeserted(t *testing.T) {
 	s := newSim(t, 4, 5, 5)
 	s.loss = 0
-	for range 3 {
-		s.second()
-	}
+	s.pass(3 * time.Second)
 	for _, name := range s.names[:3] {
 		s.hosts[name].up, s.hosts[name].launcher = false, nil
 	}
@@ -555,9 +546,7 @@ func TestDeserted(t *testing.T) {
 		t.Errorf("%v take back what they may have said before they began, or said of a job that is lost", s.returned)
 	}
 	s.restore(s.hosts["h0"])
-	for end := s.now + 10*lease; s.now < end; {
-		s.second()
-	}
+	s.pass(10 * lease)
 	if all := s.speakers(); len(all) != 1 || all[0].launcher.Term() != 2 || len(s.deserted) != 2 {
 		t.Errorf("%d launchers, %v give the job up", len(all), s.deserted)
 	}
@@ -577,26 +566,11 @@ func TestOneLossAfterTheOther(t *testing.T) {
 		s := newSim(t, 5, c.hosts, c.electors)
 		s.loss, s.renews = 0, true
 		for left := c.hosts; left >= c.last; left-- {
-			for end := s.now + 6*lease; s.now < end; {
-				s.second()
-			}
-			all := s.speakers()
-			if len(all) != 1 {
-				s.fail("%d launchers speak when %d of %d hosts are left", len(all), left, c.hosts)
-			}
-			before := s.greatest
-			s.decide(all[0])
-			for range 3 {
-				s.second()
-			}
-			if s.greatest <= before {
-				s.fail("the launcher on %s cannot act when %d of %d hosts are left; its electors are %v", all[0].name, left, c.hosts, all[0].launcher.Electors())
-			}
-			all[0].up, all[0].launcher = false, nil
+			s.pass(6 * lease)
+			m := s.goesOn()
+			m.up, m.launcher = false, nil
 		}
-		for end := s.now + 6*lease; s.now < end; {
-			s.second()
-		}
+		s.pass(6 * lease)
 		if n := len(s.speakers()); n != 0 {
 			t.Errorf("of %d hosts one is left, and speaks for the job", c.hosts)
 		}
@@ -610,26 +584,14 @@ func TestOneComesBackWhileAnotherGoes(t *testing.T) {
 		for _, hosts := range []int{4, 6} {
 			s := newSim(t, seed, hosts, 3)
 			s.loss, s.renews = 0, true
-			pass := func(d time.Duration) {
-				for end := s.now + d; s.now < end; {
-					s.second()
-				}
-			}
-			pass(3 * time.Second)
+			s.pass(3 * time.Second)
 			s.hosts["h1"].frozen = true
-			pass(lease - 2*time.Second + time.Duration(seed%12)*time.Second)
+			s.pass(lease - 2*time.Second + time.Duration(seed%12)*time.Second)
 			s.hosts["h1"].frozen = false
 			s.hosts["h2"].up = false
-			pass(10 * lease)
-			all := s.speakers()
-			if len(all) != 1 {
-				s.fail("%d launchers speak", len(all))
-			}
-			before := s.greatest
-			s.decide(all[0])
-			pass(5 * time.Second)
-			if electors := all[0].launcher.Electors(); s.greatest <= before || len(electors)%2 == 0 || slices.Contains(electors, "h2") {
-				s.fail("the launcher on %s acted on %d, and then on %d; its electors are %v", all[0].name, before, s.greatest, electors)
+			s.pass(10 * lease)
+			if electors := s.goesOn().launcher.Electors(); len(electors)%2 == 0 || slices.Contains(electors, "h2") {
+				s.fail("its electors are %v", electors)
 			}
 		}
 	}
@@ -641,27 +603,22 @@ func TestOneComesBackWhileAnotherGoes(t *testing.T) {
 func TestElectorsComeBack(t *testing.T) {
 	s := newSim(t, 6, 5, 5)
 	s.loss, s.renews = 0, true
-	pass := func(d time.Duration) {
-		for end := s.now + d; s.now < end; {
-			s.second()
-		}
-	}
-	pass(3 * time.Second)
+	s.pass(3 * time.Second)
 	s.hosts["h3"].up, s.hosts["h4"].up = false, false
-	pass(3 * lease)
+	s.pass(3 * lease)
 	l := s.hosts["h0"].launcher
 	if got := l.Electors(); !slices.Equal(got, []string{"h0", "h1", "h2"}) {
 		t.Fatalf("electors %v", got)
 	}
 	s.renews = false
 	s.restore(s.hosts["h3"])
-	pass(10 * lease)
+	s.pass(10 * lease)
 	if s.hosts["h0"].launcher != l || len(s.leaders) != 1 || s.deserted != nil {
 		t.Errorf("an elector of former times disturbs: %d launchers, %v give the job up", len(s.leaders), s.deserted)
 	}
 	s.renews = true
 	s.restore(s.hosts["h4"])
-	pass(2 * lease)
+	s.pass(2 * lease)
 	if got := l.Electors(); !slices.Equal(got, []string{"h0", "h1", "h2", "h3", "h4"}) || !l.ElectorsAgreed() {
 		t.Errorf("electors %v", got)
 	}
