@@ -29,9 +29,9 @@ func TestNoAnswer(t *testing.T) {
 			conn.Close()
 		}
 	}()
-	key, err := ParseKey([]byte(aKey))
-	must.Do(t, err)
-	client := Client{Key: key, knownHostTimeout: time.Second, startTimeout: 100 * time.Millisecond}
+	client, channel := ofKey(t)
+	patient := client
+	client.knownHostTimeout, client.startTimeout = time.Second, 100*time.Millisecond
 	try := func(what, addr string, want bool) {
 		t.Helper()
 		_, err := client.enter(t.Context(), addr, &wire.Resume{Session: "none"})
@@ -43,8 +43,6 @@ func TestNoAnswer(t *testing.T) {
 	l.Close()
 	<-done
 	try("a host that refuses", l.Addr().String(), false)
-	channel, err := key.channel()
-	must.Do(t, err)
 	mute, err := net.Listen("tcp", "127.0.0.1:0")
 	must.Do(t, err)
 	heard := make(chan error, 1)
@@ -70,7 +68,7 @@ func TestNoAnswer(t *testing.T) {
 	usual := timing.ConnectTimeout
 	defer func() { timing.ConnectTimeout = usual }()
 	timing.ConnectTimeout = time.Nanosecond
-	if _, err := (Client{Key: key}).Invite(t.Context(), l.Addr().String(), &wire.Keep{}); !noAnswer(err) {
+	if _, err := patient.Invite(t.Context(), l.Addr().String(), &wire.Keep{}); !noAnswer(err) {
 		t.Errorf("a host that may be gone is waited for: %v", err)
 	}
 

@@ -1,15 +1,10 @@
 package standing_test
 
 import (
-	"context"
 	"errors"
-	"log/slog"
-	"net"
-	"os/exec"
 	"sync/atomic"
 	"testing"
 
-	"gorun/contrib/must"
 	"gorun/rendezvous/authority"
 	"gorun/rendezvous/standing"
 	"gorun/rendezvous/wire"
@@ -39,28 +34,10 @@ func (d *disk) QuorumBack(authority.State) error             { d.returned.Add(1)
 // no launcher that another one has followed, and goes on with that one when it can save again. What it reported of a
 // job that it knew when it began is taken back, once, when its launcher is heard.
 func TestFullDisk(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must.Do(t, err)
-	ctx, cancel := context.WithCancel(context.Background())
-	heirs, ready, ended := &disk{}, make(chan string, 1), make(chan error, 1)
-	go func() {
-		ended <- standing.Serve(ctx, nil, standing.Config{Key: key, Name: "c", Version: "v", Listener: l, Bind: "127.0.0.1", Address: "127.0.0.1",
-			Failover: heirs, Command: func() *exec.Cmd { return exec.Command("false") }, Log: slog.New(slog.DiscardHandler), Ready: func(gossip string) { ready <- gossip }})
-	}()
-	defer func() {
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	}()
-	select {
-	case <-ready:
-	case err := <-ended:
-		ended <- err
-		t.Fatal("it is not ready")
-	}
+	heirs := &disk{}
+	c := startWith(t, "127.0.0.1:0", standing.Config{Name: "c", Failover: heirs})
 	keep := func(term, seq uint64, holder string) (*wire.Kept, error) {
-		return client.Keep(t.Context(), l.Addr().String(), &wire.Keep{Job: "ab", Term: term, Seq: seq, Holder: holder,
+		return client.Keep(t.Context(), c.addr, &wire.Keep{Job: "ab", Term: term, Seq: seq, Holder: holder,
 			Electors: []string{"a", "b", "c"}, LeaseMS: 60000, Value: []byte("v")})
 	}
 	expect := func(term, seq uint64, holder string, want wire.Kept) {
@@ -83,7 +60,7 @@ func TestFullDisk(t *testing.T) {
 		t.Errorf("%d jobs are heard of again that were never lost", n)
 	}
 	for range 2 {
-		if _, err := client.Keep(t.Context(), l.Addr().String(), &wire.Keep{Job: "cd", Term: 1, Holder: "a", LeaseMS: 60000}); err != nil {
+		if _, err := client.Keep(t.Context(), c.addr, &wire.Keep{Job: "cd", Term: 1, Holder: "a", LeaseMS: 60000}); err != nil {
 			t.Error(err)
 		}
 	}

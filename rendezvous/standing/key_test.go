@@ -4,6 +4,9 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"gorun/contrib/must"
+	"gorun/rendezvous/keytls"
 )
 
 const aKey = "bx+QCnMZ7vYJ0hL9rTq3w5uXk2aVdE8sGiPzR1yFoMc="
@@ -32,4 +35,14 @@ func TestKeyMustBeStrong(t *testing.T) {
 			t.Errorf("%q: refused, and yet a key", text)
 		}
 	}
+}
+
+// ofKey returns a client with a key, and the channel of daemons that have it.
+func ofKey(t *testing.T) (Client, *keytls.Ring) {
+	t.Helper()
+	key, err := ParseKey([]byte(aKey))
+	must.Do(t, err)
+	channel, err := key.channel()
+	must.Do(t, err)
+	return Client{Key: key}, channel
 }

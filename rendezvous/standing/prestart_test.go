@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"syscall"
 	"testing"
-	"time"
 
 	"gorun/contrib/must"
 	"gorun/rendezvous/standing"
@@ -39,7 +38,7 @@ func (m *member) daemons() map[int]int {
 // who asks the daemon of a job for its number.
 func (m *member) who(s *standing.DaemonStream) int {
 	m.t.Helper()
-	defer time.AfterFunc(20*time.Second, func() { s.Fail(os.ErrDeadlineExceeded) }).Stop()
+	defer inTime(s)()
 	if _, err := s.Write([]byte("who")); err != nil {
 		m.t.Fatal(err)
 	}

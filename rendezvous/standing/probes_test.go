@@ -33,10 +33,7 @@ func (c slow) Write(b []byte) (int, error) {
 
 // TestLongRequest: a request with the list of many files may come by a slow line; one that does not come is not waited for.
 func TestLongRequest(t *testing.T) {
-	key, err := ParseKey([]byte(aKey))
-	must.Do(t, err)
-	channel, err := key.channel()
-	must.Do(t, err)
+	_, channel := ofKey(t)
 	for program, answered := range map[string]bool{strings.Repeat("x", 2<<20): true, "": false} {
 		synctest.Test(t, func(t *testing.T) {
 			s := &server{cfg: Config{Version: "1", Log: slog.New(slog.DiscardHandler)}, channel: channel, keys: []string{"", ""}}
@@ -67,10 +64,7 @@ func (saves) Save(authority.State) error { return nil }
 
 // TestLongValue: a value with the list of many files reaches an elector by a slow line, and so does the vote that brings it back.
 func TestLongValue(t *testing.T) {
-	key, err := ParseKey([]byte(aKey))
-	must.Do(t, err)
-	channel, err := key.channel()
-	must.Do(t, err)
+	client, channel := ofKey(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	must.Do(t, err)
 	s := &server{channel: channel, keys: []string{"", ""}, electors: electors{name: "a", failover: saves{}, born: time.Now(), jobs: map[string]*elector{}}}
@@ -84,7 +78,7 @@ func TestLongValue(t *testing.T) {
 		}
 	}()
 	value := make([]byte, 440_000)
-	kept, err := Client{Key: key}.Keep(t.Context(), l.Addr().String(), &wire.Keep{Job: "ab", Term: 1, Seq: 1, Holder: "b", Electors: []string{"a", "b", "c"}, LeaseMS: 1000, Value: value})
+	kept, err := client.Keep(t.Context(), l.Addr().String(), &wire.Keep{Job: "ab", Term: 1, Seq: 1, Holder: "b", Electors: []string{"a", "b", "c"}, LeaseMS: 1000, Value: value})
 	if err != nil || kept.Seq != 1 {
 		t.Errorf("%+v, %v", kept, err)
 	}
@@ -131,10 +125,7 @@ func TestLongVote(t *testing.T) {
 
 // TestProbes: a connection that closes without a byte is not counted as refused, unlike one that speaks or is kept open.
 func TestProbes(t *testing.T) {
-	key, err := ParseKey([]byte(aKey))
-	must.Do(t, err)
-	channel, err := key.channel()
-	must.Do(t, err)
+	_, channel := ofKey(t)
 	for name, tt := range map[string]struct {
 		client  func(net.Conn)
 		refused uint64

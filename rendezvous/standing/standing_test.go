@@ -177,9 +177,25 @@ func (m *member) reserve(ranks int) *standing.Lease {
 	return l
 }
 
+// begin reserves slots on one daemon, and starts the daemon of a job there. The test ends both.
+func (m *member) begin(ranks int) (*standing.Lease, *standing.DaemonStream) {
+	m.t.Helper()
+	l := m.reserve(ranks)
+	m.t.Cleanup(func() { l.Close() })
+	s, err := l.Start(m.t.Context(), l.Shares()[0].Host)
+	must.Do(m.t, err)
+	m.t.Cleanup(func() { s.Close() })
+	return l, s
+}
+
+// inTime ends a stream on which nothing comes for too long, until stop is called.
+func inTime(s *standing.DaemonStream) (stop func() bool) {
+	return time.AfterFunc(20*time.Second, func() { s.Fail(os.ErrDeadlineExceeded) }).Stop
+}
+
 func echo(t *testing.T, s *standing.DaemonStream) {
 	t.Helper()
-	defer time.AfterFunc(20*time.Second, func() { s.Fail(os.ErrDeadlineExceeded) }).Stop()
+	defer inTime(s)()
 	want := bytes.Repeat([]byte("x"), 1<<20)
 	go s.Write(want) // ends with the connection
 	got := make([]byte, len(want))
@@ -210,6 +226,9 @@ func TestJobs(t *testing.T) {
 		m := b.jobs().Members
 		return m[0].Used == 2 && m[1].Used == 1
 	})
+	if other, err := first.Start(t.Context(), "z"); err == nil || !strings.HasSuffix(err.Error(), ": no slots on z are reserved") {
+		t.Errorf("a daemon where nothing is reserved: %v, %v", other, err)
+	}
 
 	// The second waits, and hears why, until the first is over.
 	waiting := make(chan string, 10)
@@ -279,24 +298,6 @@ func TestStoppedWaiter(t *testing.T) {
 	must.Do(t, err)
 	echo(t, s)
 	s.Close()
-}
-
-func TestHostsCountByThemselves(t *testing.T) {
-	t.Parallel()
-	a := start(t, "a", 2)
-	l := a.reserve(2)
-	defer l.Close()
-	s, err := l.Start(t.Context(), "a")
-	must.Do(t, err)
-	defer s.Close()
-	again, err := l.Start(t.Context(), "a") // it has no more than it was given
-	var refused *standing.RefusedError
-	if !errors.As(err, &refused) || !strings.Contains(refused.Text, "2 of 2 slots") {
-		t.Errorf("a second daemon in the same slots: %v, %v", again, err)
-	}
-	if other, err := l.Start(t.Context(), "z"); err == nil || !strings.HasSuffix(err.Error(), ": no slots on z are reserved") {
-		t.Errorf("a daemon where nothing is reserved: %v, %v", other, err)
-	}
 }
 
 // saysNo reports whether err is a daemon's refusal, in these words.
@@ -386,12 +387,10 @@ func TestDrain(t *testing.T) {
 	a := start(t, "a", 1)
 	b := start(t, "b", 1, a.gossip)
 	must.Soon(t, "cluster of two", func() bool { return len(a.jobs().Members) == 2 && len(b.jobs().Members) == 2 })
-	l := a.reserve(2)
-	s, err := l.Start(t.Context(), "a")
-	must.Do(t, err)
+	l, s := a.begin(2)
 	a.stop()
 	must.Soon(t, "word of it", func() bool { return b.jobs().Members[0].Draining }) // and b keeps the queue now
-	_, err = client.Reserve(t.Context(), b.addr, wire.Reserve{Ranks: 2}, nil)
+	_, err := client.Reserve(t.Context(), b.addr, wire.Reserve{Ranks: 2}, nil)
 	if no, ok := errors.AsType[*standing.RefusedError](err); !ok || !no.Small || no.Text != "the cluster has b:1 (not counted: a, which ends when its jobs have ended): no room for 2 ranks" {
 		t.Errorf("a host that drains still counts, or nobody says that it does not: %v", err)
 	}
@@ -415,18 +414,13 @@ func TestStopAtOnce(t *testing.T) {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
 			t.Parallel()
 			a := start(t, "a", 1)
-			l := a.reserve(1)
-			defer l.Close()
-			s, err := l.Start(t.Context(), "a")
-			must.Do(t, err)
-			defer s.Close()
+			_, s := a.begin(1)
 			if i%2 == 0 {
 				echo(t, s)
 			}
 			a.stop()
 			a.kill()
-			timeout := time.AfterFunc(20*time.Second, func() { s.Fail(os.ErrDeadlineExceeded) })
-			defer timeout.Stop()
+			defer inTime(s)()
 			if _, err := s.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 				t.Errorf("its launcher hears: %v", err)
 			}
@@ -579,11 +573,7 @@ func TestReturnsElsewhere(t *testing.T) {
 func TestRestart(t *testing.T) {
 	t.Parallel()
 	a := start(t, "a", 2)
-	l, err := client.Reserve(t.Context(), a.addr, wire.Reserve{Ranks: 1}, nil)
-	must.Do(t, err)
-	defer l.Close()
-	s, err := l.Start(t.Context(), "a")
-	must.Do(t, err)
+	l, s := a.begin(1)
 	echo(t, s)
 	for range 3 {
 		if _, err := s.Write([]byte("before,")); err != nil {
@@ -596,11 +586,11 @@ func TestRestart(t *testing.T) {
 		}
 		a = startAt(t, a.addr, "a", 2)
 		got := make([]byte, len("before,while"))
-		timeout := time.AfterFunc(20*time.Second, func() { s.Fail(os.ErrDeadlineExceeded) })
+		stop := inTime(s)
 		if _, err := io.ReadFull(s, got); err != nil || string(got) != "before,while" {
 			t.Fatalf("%q, %v", got, err)
 		}
-		timeout.Stop()
+		stop()
 		must.Soon(t, "word of its slots", func() bool {
 			j, err := client.Jobs(t.Context(), a.addr)
 			return err == nil && len(j.Members) == 1 && j.Members[0].Used == 1 && len(j.Jobs) == 1
@@ -709,15 +699,9 @@ func (w *wall) forget() {
 // TestLastLineIsShown: a daemon that ends is not looked for, and the last line that it wrote is shown.
 func TestLastLineIsShown(t *testing.T) {
 	t.Parallel()
-	a := start(t, "a", 1)
-	l := a.reserve(1)
-	defer l.Close()
-	s, err := l.Start(t.Context(), "a")
-	must.Do(t, err)
-	defer s.Close()
+	_, s := start(t, "a", 1).begin(1)
 	s.Write([]byte("xy"))
-	timeout := time.AfterFunc(20*time.Second, func() { s.Fail(os.ErrDeadlineExceeded) })
-	defer timeout.Stop()
+	defer inTime(s)()
 	if _, err := s.Read(make([]byte, 1)); err == nil || !strings.Contains(err.Error(), "it heard xy") {
 		t.Errorf("its end: %v", err)
 	}
@@ -727,18 +711,11 @@ func TestLastLineIsShown(t *testing.T) {
 func TestKilledLauncher(t *testing.T) {
 	t.Parallel()
 	a := start(t, "a", 1)
-	l := a.reserve(1)
-	defer l.Close()
-	s, err := l.Start(t.Context(), "a")
-	must.Do(t, err)
+	l, s := a.begin(1)
 	echo(t, s)
 	standing.Vanish(s)
 	l.Close()
-	next := a.reserve(1)
-	defer next.Close()
-	again, err := next.Start(t.Context(), "a") // which waits for the slot, but not for ever
-	must.Do(t, err)
-	defer again.Close()
+	_, again := a.begin(1) // which waits for the slot, but not for ever
 	echo(t, again)
 }
 
