@@ -70,6 +70,13 @@ func line(s Session, near *ResumableStream, token []byte, limit int64) error {
 	return near.Carry(conn, io.LimitReader(conn, limit))
 }
 
+// again carries the near end over one connection after the other, until its end.
+func again(s Session, near *ResumableStream) {
+	for !near.Over() {
+		line(s, near, make([]byte, TokenSize), 1<<30)
+	}
+}
+
 // TestResumed: connections that break anywhere cost neither a byte nor their order, in either direction.
 func TestResumed(t *testing.T) {
 	t.Parallel()
@@ -165,11 +172,7 @@ func TestFlush(t *testing.T) {
 	}
 	var wg sync.WaitGroup
 	wg.Go(func() { serve(t, l, far, ResidentTimeouts) })
-	wg.Go(func() {
-		for !near.Over() {
-			line(s, near, make([]byte, TokenSize), 1<<30)
-		}
-	})
+	wg.Go(func() { again(s, near) })
 	if !far.Flush(20 * time.Second) {
 		t.Error("the words did not arrive")
 	}
@@ -192,11 +195,7 @@ func TestGoodbyeComesLast(t *testing.T) {
 		far.Write([]byte("last words"))
 		far.Close(20 * time.Second)
 	})
-	wg.Go(func() {
-		for !near.Over() {
-			line(s, near, make([]byte, TokenSize), 1<<30)
-		}
-	})
+	wg.Go(func() { again(s, near) })
 	if got, err := io.ReadAll(near); err != nil || string(got) != "last words" {
 		t.Errorf("%q, %v", got, err)
 	}
@@ -223,6 +222,11 @@ func TestWhoWaits(t *testing.T) {
 		}
 		return s, near, far, conn, wg.Wait
 	}
+	told := func(p *Timeouts) chan bool { // whether there is a connection
+		connected := make(chan bool, 10)
+		p.Connected = func(here bool) { connected <- here }
+		return connected
+	}
 	ends := func(far *ResumableStream, want error) {
 		t.Helper()
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
@@ -232,30 +236,34 @@ func TestWhoWaits(t *testing.T) {
 			t.Errorf("%v, want %v", err, want)
 		}
 	}
-	t.Run("broken", func(t *testing.T) {
-		p := long
-		p.Broken = 50 * time.Millisecond
-		_, _, far, conn, wait := begin(p)
-		conn.Close()
-		ends(far, ErrNotResumed)
-		wait()
-	})
-	t.Run("orphan", func(t *testing.T) {
-		p := long
-		p.Orphan = 50 * time.Millisecond
-		_, _, far, conn, wait := begin(p)
-		conn.Orphan()
-		conn.Close()
-		ends(far, ErrNotResumed)
-		wait()
-	})
+	for name, tc := range map[string]struct {
+		orphan bool
+		change func(*Timeouts)
+	}{
+		"broken": {false, func(p *Timeouts) { p.Broken = 50 * time.Millisecond }},
+		"orphan": {true, func(p *Timeouts) { p.Orphan = 50 * time.Millisecond }},
+		"a reason that lasts": {true, func(p *Timeouts) {
+			p.Orphan, p.Extend = 20*time.Millisecond, func(waited time.Duration) bool { return waited < 100*time.Millisecond }
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := long
+			tc.change(&p)
+			_, _, far, conn, wait := begin(p)
+			if tc.orphan {
+				conn.Orphan()
+			}
+			conn.Close()
+			ends(far, ErrNotResumed)
+			wait()
+		})
+	}
 	t.Run("a reason to wait", func(t *testing.T) {
 		p := long
 		p.Orphan = 20 * time.Millisecond
 		var asked atomic.Int64
 		p.Extend = func(time.Duration) bool { return asked.Add(1) < 4 }
-		connected := make(chan bool, 10)
-		p.Connected = func(here bool) { connected <- here }
+		connected := told(&p)
 		_, _, far, conn, wait := begin(p)
 		conn.Orphan()
 		conn.Close()
@@ -268,23 +276,12 @@ func TestWhoWaits(t *testing.T) {
 			t.Errorf("told of %v and %v, and %d more", first, second, len(connected))
 		}
 	})
-	t.Run("a reason that lasts", func(t *testing.T) {
-		p := long
-		p.Orphan = 20 * time.Millisecond
-		p.Extend = func(waited time.Duration) bool { return waited < 100*time.Millisecond }
-		_, _, far, conn, wait := begin(p)
-		conn.Orphan()
-		conn.Close()
-		ends(far, ErrNotResumed)
-		wait()
-	})
 	t.Run("silent", func(t *testing.T) {
 		p := long
 		p.Orphan = 20 * time.Millisecond // a connection that breaks would leave more time
 		var patience atomic.Int64        // for ever
 		p.Silent = func() time.Duration { return time.Duration(patience.Load()) }
-		connected := make(chan bool, 10)
-		p.Connected = func(here bool) { connected <- here }
+		connected := told(&p)
 		_, near, far, _, wait := begin(p)
 		if !<-connected {
 			t.Error("told at first that it is not there")
@@ -306,17 +303,11 @@ func TestWhoWaits(t *testing.T) {
 		var patience atomic.Int64
 		patience.Store(int64(time.Millisecond))
 		p.Silent = func() time.Duration { return time.Duration(patience.Load()) }
-		connected := make(chan bool, 10)
-		p.Connected = func(here bool) { connected <- here }
+		connected := told(&p)
 		s, near, far, _, wait := begin(p)
 		for i, want := range []bool{true, false, true} {
-			select {
-			case here := <-connected:
-				if here != want {
-					t.Fatalf("%d: told %v", i, here)
-				}
-			case <-time.After(10 * time.Second):
-				t.Fatalf("%d: nobody is told", i)
+			if here := <-connected; here != want {
+				t.Fatalf("%d: told %v", i, here)
 			}
 			if !want {
 				patience.Store(int64(time.Minute))
@@ -331,8 +322,7 @@ func TestWhoWaits(t *testing.T) {
 	})
 	t.Run("another launcher", func(t *testing.T) {
 		p := long
-		connected := make(chan bool, 10)
-		p.Connected = func(here bool) { connected <- here }
+		connected := told(&p)
 		s, near, far, conn, wait := begin(p)
 		conn.Close() // the former one is gone
 		near.Fail(net.ErrClosed)
@@ -343,13 +333,8 @@ func TestWhoWaits(t *testing.T) {
 		must.Do(t, err)
 		next.Write(bytes.Repeat([]byte("o"), TokenSize))
 		ends(far, ErrSuperseded)
-		select {
-		case here := <-connected:
-			if !here {
-				t.Error("told that the other one is gone")
-			}
-		case <-time.After(10 * time.Second):
-			t.Error("nobody is told that the other one is there")
+		if !<-connected {
+			t.Error("told that the other one is gone")
 		}
 		s.End(2)
 		wait()
