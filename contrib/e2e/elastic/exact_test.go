@@ -147,7 +147,8 @@ func TestNoStepLostToTakeover(t *testing.T) {
 }
 
 // TestEvacuations drains hosts amid a training, one after the other, and lets the job use them again. Spares take the places of
-// their ranks, or else the world shrinks. No step is begun twice, and each sample counts once.
+// their ranks, or else the world shrinks. No step is begun twice, and each sample counts once. The command ends when no rank
+// runs on the host.
 func TestEvacuations(t *testing.T) {
 	e2etest.NeedTorch(t)
 	x := newExact(e2etest.NewCluster(t, 3), "--evacuate")
@@ -157,9 +158,12 @@ func TestEvacuations(t *testing.T) {
 	defer watchdog.Stop()
 	drained := 0
 	x.strikes(j.Ended, func(host string) bool {
-		for _, order := range [][]string{{"drain", "1", host}, {"drain", "--undo", "1", host}} {
-			if r := x.GorunBeside(order...); r.Code != 0 && !j.Ended() {
-				t.Errorf("%q ended with %d: %s", order, r.Code, r.Stderr)
+		for _, order := range []struct {
+			args []string
+			want string
+		}{{[]string{"drain", "1", host}, "gorun: no rank of job 1 runs on " + host + "\n"}, {[]string{"drain", "--undo", "1", host}, "again"}} {
+			if r := x.GorunBeside(order.args...); (r.Code != 0 || !strings.Contains(r.Stdout, order.want)) && !j.Ended() {
+				t.Errorf("%q ended with %d: %s%s", order.args, r.Code, r.Stdout, r.Stderr)
 			}
 		}
 		drained++

@@ -19,7 +19,7 @@ func TestStraggler(t *testing.T) {
 	j := c.TrainOn("-np", "3", "--min-np", "2", "--spares", "1", "--evict-stragglers", "-H", "host1:1,host2:1,host3:1,host4:1")
 	j.Await(`batch 30$`)
 	awaitSpare(j, 3)
-	host, pid := hostOf(j, 1), pidOf(j, 1)
+	host, pid := processOf(j, 1)
 	begun := time.Now()
 	for told := fmt.Sprintf(`gorun: rank 1 on host%d slows the job down: it takes `, host); !j.Out.Has(told); {
 		syscall.Kill(pid, syscall.SIGSTOP) // it ends soon after it was told

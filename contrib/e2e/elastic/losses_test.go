@@ -21,20 +21,24 @@ func killProcess(j *e2etest.Training, number int) { signalProcess(j, number, sys
 // signalProcess sends a signal to the process of a number.
 func signalProcess(j *e2etest.Training, number int, signal syscall.Signal) {
 	j.T.Helper()
-	j.Must(syscall.Kill(pidOf(j, number), signal))
+	_, pid := processOf(j, number)
+	if pid == 0 {
+		j.T.Fatalf("no process %d\n%s", number, j.Out)
+	}
+	j.Must(syscall.Kill(pid, signal))
 }
 
-func pidOf(j *e2etest.Training, number int) int {
+// processOf returns the number of the host on which a process of the training runs, and its id there; zeros if there is none.
+func processOf(j *e2etest.Training, number int) (host, pid int) {
 	j.T.Helper()
-	for _, h := range j.Hosts() {
+	for i, h := range j.Hosts() {
 		for _, p := range h.Processes() {
 			if strings.Contains(p.Args, "testdata/elastic") && processNumber(p) == strconv.Itoa(number) {
-				return p.PID
+				return i + 1, p.PID
 			}
 		}
 	}
-	j.T.Fatalf("no process %d\n%s", number, j.Out)
-	return 0
+	return 0, 0
 }
 
 // TestLossesInCommit: processes end at the worst places: when the others have committed, before they asked whether

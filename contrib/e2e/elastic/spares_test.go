@@ -11,21 +11,13 @@ import (
 	"time"
 
 	"gorun/contrib/e2e/e2etest"
-	"gorun/contrib/lab"
 )
 
 // hostOf returns the number of the host on which a process of the training runs.
 func hostOf(j *e2etest.Training, number int) int {
 	j.T.Helper()
-	runs := func(p lab.Process) bool {
-		return strings.Contains(p.Args, "testdata/elastic") && processNumber(p) == fmt.Sprint(number)
-	}
-	for i := range j.Hosts() {
-		if slices.ContainsFunc(j.Host(i+1).Processes(), runs) {
-			return i + 1
-		}
-	}
-	return 0
+	host, _ := processOf(j, number)
+	return host
 }
 
 // awaitSpare waits until a spare has loaded its program: it uses no processor any more.
@@ -33,18 +25,14 @@ func awaitSpare(j *e2etest.Training, number int) {
 	j.T.Helper()
 	last, since := "", time.Now()
 	j.Cluster.Await(fmt.Sprintf("spare %d", number), func() bool {
-		host := hostOf(j, number)
+		host, pid := processOf(j, number)
 		if host == 0 {
 			return false
 		}
 		used := ""
-		for _, p := range j.Host(host).Processes() {
-			if strings.Contains(p.Args, "testdata/elastic") && processNumber(p) == fmt.Sprint(number) {
-				stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.PID))
-				if f := strings.Fields(string(stat)); len(f) > 14 {
-					used += f[13] + " " + f[14] + " "
-				}
-			}
+		stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		if f := strings.Fields(string(stat)); len(f) > 14 {
+			used = f[13] + " " + f[14]
 		}
 		if used != last {
 			last, since = used, time.Now()
@@ -136,31 +124,4 @@ func TestSpareLostToo(t *testing.T) {
 	}
 	j.Enough()
 	j.End(2)
-}
-
-// TestDrainHost: the ranks of a host leave it together at a commit, and a spare takes their place. No batch is done
-// again.
-func TestDrainHost(t *testing.T) {
-	c := e2etest.NewCluster(t, 4)
-	j := c.TrainOn("-np", "3", "--min-np", "2", "--spares", "1", "-H", "host1:1,host2:1,host3:1,host4:1")
-	j.Await(`batch 30$`)
-	host := fmt.Sprint("host", hostOf(j, 0))
-	awaitSpare(j, 3)
-	struck := time.Now()
-	r := c.GorunBeside("drain", "1", host)
-	if want := fmt.Sprintf("gorun: no rank of job 1 runs on %s\n", host); r.Code != 0 || !strings.HasSuffix(r.Stdout, want) {
-		t.Errorf("%d: %s%s", r.Code, r.Stdout, r.Stderr)
-	}
-	took := time.Since(struck)
-	t.Logf("drained after %v, and %v the ranks go on", took, j.Again(3, struck).Sub(struck))
-	if runs := hostOf(j, 0); runs != 0 {
-		t.Errorf("process 0 runs on host%d", runs)
-	}
-	again := c.GorunBeside("drain", "--undo", "1", host)
-	if again.Code != 0 || !strings.Contains(again.Stdout, "again") {
-		t.Errorf("%d: %s%s", again.Code, again.Stdout, again.Stderr)
-	}
-	j.Enough()
-	j.End(-1)
-	expectOnce(j)
 }
