@@ -1,9 +1,6 @@
 package kernel
 
-import (
-	"fmt"
-	"unsafe"
-)
+import "fmt"
 
 // Combine computes the Adasum of two vectors: dst = (1 - a·b/2|a|²) a + (1 - a·b/2|b|²) b over whole vectors of a
 // float type: the sum of vectors that are orthogonal, the mean of equal ones. A vector without length leaves the other
@@ -19,12 +16,10 @@ func Combine(t Type, dst, a, b []byte) {
 		return
 	}
 	switch t {
-	case Float16, BFloat16:
-		adasumHalves(t, dst, a, b)
-	case Float32:
-		adasum[float32](dst, a, b)
+	case Float16, BFloat16, Float32:
+		adasum[float32](t, dst, a, b)
 	case Float64:
-		adasum[float64](dst, a, b)
+		adasum[float64](t, dst, a, b)
 	default:
 		panic(fmt.Sprintf("kernel: adasum of %s", t))
 	}
@@ -63,51 +58,28 @@ func mix[T float](x, y []T, p, q float64) {
 	}
 }
 
-func adasum[T float](dst, a, b []byte) {
+func adasum[T float](t Type, dst, a, b []byte) {
 	var first, second [tile]T
-	size := int(unsafe.Sizeof(first[0]))
-	each := func(f func(from int, x, y []T)) {
-		for from := 0; from < len(a); from += tile * size {
-			n := min(tile, (len(a)-from)/size)
-			x, y := first[:n], second[:n]
-			copy(bytesOf(x), a[from:])
-			copy(bytesOf(y), b[from:])
-			f(from, x, y)
-		}
+	step := tile * t.Size()
+	pair := func(from int) (x, y []T) {
+		n := min(step, len(a)-from) / t.Size()
+		x, y = first[:n], second[:n]
+		loadFloats(t, x, a[from:])
+		loadFloats(t, y, b[from:])
+		return x, y
 	}
 	var d dots
-	each(func(_ int, x, y []T) { accumulate(&d, x, y) })
-	p, q := d.shares()
-	each(func(from int, x, y []T) {
-		mix(x, y, p, q)
-		canonical(x)
-		copy(dst[from:], bytesOf(x))
-	})
-}
-
-func adasumHalves(t Type, dst, a, b []byte) {
-	var first, second [tile]float32
-	var half [tile]uint16
-	each := func(f func(from int, x, y []float32)) {
-		for from := 0; from < len(a); from += tile * 2 {
-			n := min(tile, (len(a)-from)/2)
-			x, y, z := first[:n], second[:n], half[:n]
-			copy(bytesOf(z), a[from:])
-			widen(t, x, z)
-			copy(bytesOf(z), b[from:])
-			widen(t, y, z)
-			f(from, x, y)
-		}
+	for from := 0; from < len(a); from += step {
+		x, y := pair(from)
+		accumulate(&d, x, y)
 	}
-	var d dots
-	each(func(_ int, x, y []float32) { accumulate(&d, x, y) })
 	p, q := d.shares()
-	each(func(from int, x, y []float32) {
+	for from := 0; from < len(a); from += step {
+		x, y := pair(from)
 		mix(x, y, p, q)
 		canonical(x)
-		narrow(t, half[:len(x)], x)
-		copy(dst[from:], bytesOf(half[:len(x)]))
-	})
+		copy(dst[from:], storeFloats(t, x))
+	}
 }
 
 // HasAdasum reports whether Combine is defined for a type.

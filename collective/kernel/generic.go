@@ -35,9 +35,7 @@ func reduceGeneric(t Type, op Op, a *args) {
 		reduceIntegers[uint64](op, a)
 	case Int64:
 		reduceIntegers[int64](op, a)
-	case Float16, BFloat16:
-		reduceHalves(t, op, a)
-	case Float32, Complex64:
+	case Float16, BFloat16, Float32, Complex64:
 		reduceFloats[float32](t, op, a)
 	case Float64, Complex128:
 		reduceFloats[float64](t, op, a)
@@ -73,20 +71,20 @@ func reduceIntegers[T integer](op Op, a *args) {
 
 func reduceFloats[T float](t Type, op Op, a *args) {
 	var sums, in [tile]T
-	size := int(unsafe.Sizeof(sums[0]))
+	size := floatSize[T](t)
 	for from := a.from; from < a.to; from += tile * size {
 		n := min(tile, (a.to-from)/size)
 		x, y := sums[:n], in[:n]
 		srcs := a.srcs
 		if a.partial != nil {
-			copy(bytesOf(x), a.partial[from:])
+			loadFloats(t, x, a.partial[from:])
 		} else {
-			copy(bytesOf(x), srcs[0][from:])
+			loadFloats(t, x, srcs[0][from:])
 			scaleFloats(x, T(a.pre))
 			srcs = srcs[1:]
 		}
 		for _, src := range srcs {
-			copy(bytesOf(y), src[from:])
+			loadFloats(t, y, src[from:])
 			scaleFloats(y, T(a.pre))
 			if t >= Complex64 { // its sum is one of floats: this is the product
 				multiplyComplex(x, y)
@@ -96,41 +94,42 @@ func reduceFloats[T float](t Type, op Op, a *args) {
 		}
 		scaleFloats(x, T(a.post))
 		canonical(x)
+		bytes := storeFloats(t, x)
 		for _, dst := range a.dsts {
-			copy(dst[from:a.to], bytesOf(x))
+			copy(dst[from:a.to], bytes)
 		}
 	}
 }
 
-func reduceHalves(t Type, op Op, a *args) {
-	var sums, in [tile]float32
-	var out [tile]uint16
-	for from := a.from; from < a.to; from += tile * 2 {
-		n := min(tile, (a.to-from)/2)
-		x, y, z := sums[:n], in[:n], out[:n]
-		srcs := a.srcs
-		if a.partial != nil {
-			copy(bytesOf(z), a.partial[from:])
-			widen(t, x, z)
-		} else {
-			copy(bytesOf(z), srcs[0][from:])
-			widen(t, x, z)
-			scaleFloats(x, a.pre32)
-			srcs = srcs[1:]
-		}
-		for _, src := range srcs {
-			copy(bytesOf(z), src[from:])
-			widen(t, y, z)
-			scaleFloats(y, a.pre32)
-			foldFloats(op, x, y)
-		}
-		scaleFloats(x, a.post32)
-		canonical(x)
-		narrow(t, z, x)
-		for _, dst := range a.dsts {
-			copy(dst[from:a.to], bytesOf(z))
-		}
+// floatSize is the bytes of a float, or of a part of a complex number, for which T computes.
+func floatSize[T float](t Type) int {
+	if t.half() {
+		return 2
 	}
+	var x T
+	return int(unsafe.Sizeof(x))
+}
+
+// loadFloats reads elements into a tile.
+func loadFloats[T float](t Type, x []T, src []byte) {
+	if !t.half() {
+		copy(bytesOf(x), src)
+		return
+	}
+	var halves [tile]uint16
+	h := halves[:len(x)]
+	copy(bytesOf(h), src)
+	widen(t, x, h)
+}
+
+// storeFloats returns the elements of a tile as they are in memory. It may put them into the tile.
+func storeFloats[T float](t Type, x []T) []byte {
+	if !t.half() {
+		return bytesOf(x)
+	}
+	h := unsafe.Slice((*uint16)(unsafe.Pointer(&x[0])), len(x)) // behind what is read
+	narrow(t, h, x)
+	return bytesOf(h)
 }
 
 // bytesOf returns the memory of x, which is not empty.

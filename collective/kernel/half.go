@@ -2,32 +2,35 @@ package kernel
 
 import "math"
 
+// half reports whether elements are computed as float32.
+func (t Type) half() bool { return t == Float16 || t == BFloat16 }
+
 // widen converts Float16 or BFloat16 to float32, which is exact.
-func widen(t Type, dst []float32, src []uint16) {
+func widen[T float](t Type, dst []T, src []uint16) {
 	src = src[:len(dst)]
 	if t == BFloat16 {
 		for i := range dst {
-			dst[i] = math.Float32frombits(uint32(src[i]) << 16)
+			dst[i] = T(math.Float32frombits(uint32(src[i]) << 16))
 		}
 		return
 	}
 	for i := range dst {
-		dst[i] = fromFloat16(src[i])
+		dst[i] = T(fromFloat16(src[i]))
 	}
 }
 
 // narrow rounds float32 to nearest even. A NaN must be the canonical one.
-func narrow(t Type, dst []uint16, src []float32) {
+func narrow[T float](t Type, dst []uint16, src []T) {
 	src = src[:len(dst)]
 	if t == BFloat16 {
 		for i := range dst {
-			b := math.Float32bits(src[i])
+			b := math.Float32bits(float32(src[i]))
 			dst[i] = uint16((b + 0x7fff + b>>16&1) >> 16)
 		}
 		return
 	}
 	for i := range dst {
-		dst[i] = toFloat16(src[i])
+		dst[i] = toFloat16(float32(src[i]))
 	}
 }
 
