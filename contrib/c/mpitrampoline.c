@@ -122,6 +122,7 @@ struct comm {
 	int size, rank;
 	int *ranks;   /* ranks of the world, in the order of the communicator */
 	int *places;  /* where each of them is among the set's ranks, which are in the order of the world */
+	int *at;      /* the inverse of places */
 	int in_order; /* both orders are the same */
 };
 
@@ -161,12 +162,14 @@ static struct comm *add_comm(int number, int set, const int *ranks, int size) {
 	*c = (struct comm){.next = comms, .number = number, .set = set, .size = size, .rank = -1, .in_order = 1};
 	c->ranks = room((size_t)size * sizeof *ranks);
 	c->places = room((size_t)size * sizeof *ranks);
+	c->at = room((size_t)size * sizeof *ranks);
 	memcpy(c->ranks, ranks, (size_t)size * sizeof *ranks);
 	for (int i = 0; i < size; i++) {
 		if (ranks[i] == gorun_rank())
 			c->rank = i;
 		for (int j = 0; j < size; j++)
 			c->places[i] += ranks[j] < ranks[i];
+		c->at[c->places[i]] = i;
 		c->in_order &= c->places[i] == i;
 	}
 	comms = c;
@@ -521,13 +524,12 @@ EXPORT int MPIABI_Alltoallv(const void *in, const int *counts, const int *starts
 	char *packed = room(rows * one);
 	int32_t *splits = room((size_t)c->size * sizeof *splits);
 	size_t at = 0;
-	for (int p = 0; p < c->size; p++)
-		for (int i = 0; i < c->size; i++)
-			if (c->places[i] == p) {
-				splits[p] = counts[i];
-				copied((const char *)in + (size_t)starts[i] * one, packed + at, (size_t)counts[i] * one);
-				at += (size_t)counts[i] * one;
-			}
+	for (int p = 0; p < c->size; p++) {
+		int i = c->at[p];
+		splits[p] = counts[i];
+		copied((const char *)in + (size_t)starts[i] * one, packed + at, (size_t)counts[i] * one);
+		at += (size_t)counts[i] * one;
+	}
 	if (c->size == 1) {
 		copied(packed, (char *)out + (size_t)out_starts[0] * one, at);
 	} else {
@@ -535,15 +537,14 @@ EXPORT int MPIABI_Alltoallv(const void *in, const int *counts, const int *starts
 		call.splits = splits, call.nsplits = c->size;
 		if (!(code = run(&call, &result))) {
 			at = 0;
-			for (int p = 0; p < c->size; p++)
-				for (int i = 0; i < c->size; i++)
-					if (c->places[i] == p) {
-						if (result.counts[p] != out_counts[i])
-							missing("MPI_Alltoallv with counts that differ between ranks");
-						size_t n = (size_t)out_counts[i] * one;
-						copied((const char *)result.data + at, (char *)out + (size_t)out_starts[i] * one, n);
-						at += n;
-					}
+			for (int p = 0; p < c->size; p++) {
+				int i = c->at[p];
+				size_t n = (size_t)out_counts[i] * one;
+				if (result.counts[p] != out_counts[i])
+					missing("MPI_Alltoallv with counts that differ between ranks");
+				copied((const char *)result.data + at, (char *)out + (size_t)out_starts[i] * one, n);
+				at += n;
+			}
 			code = gorun_release(&result);
 		}
 	}

@@ -180,6 +180,7 @@ static int known(int what, int set, int more) {
 /* gorun.c has these. */
 __attribute__((visibility("hidden"))) void gorun_open_counters(void);
 __attribute__((visibility("hidden"))) void gorun_count_event(int event);
+__attribute__((visibility("hidden"))) size_t gorun_element_bytes(int type);
 
 /* ---- kernels ---- */
 
@@ -245,14 +246,6 @@ static int element(int type) {
 		[17] = GORUN_UINT16, [18] = GORUN_COMPLEX128, [19] = GORUN_FLOAT16, [22] = GORUN_UINT32, [23] = GORUN_UINT64,
 	};
 	return type > 0 && (size_t)type < sizeof elements ? elements[type] : 0;
-}
-
-static size_t element_bytes(int type) {
-	static const unsigned char bytes[] = {
-		[1] = 4, [2] = 8, [3] = 4, [4] = 1, [5] = 2, [6] = 1, [8] = 8, [9] = 8, [10] = 1, [14] = 2,
-		[17] = 2, [18] = 16, [19] = 2, [22] = 4, [23] = 8,
-	};
-	return bytes[type];
 }
 
 static void note(struct job *j, int code, const char *text) {
@@ -535,7 +528,7 @@ static int submit(struct job *j, int index, const char *name, const int32_t *spl
 	if (k->kind == BROADCAST)
 		c.root = k->root;
 	if (p->block) {
-		all = (int64_t)(p->bytes / element_bytes(p->type));
+		all = (int64_t)(p->bytes / gorun_element_bytes(element(p->type)));
 		c.in = c.out = p->block;
 		c.dims = &all, c.ndim = 1;
 		if (k->kind == ALLREDUCE)

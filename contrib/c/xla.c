@@ -16,8 +16,9 @@
 #define EXPORT __attribute__((visibility("default")))
 #define EVENT_STEP 2
 
-/* gorun_count_event is gorun.c's. */
+/* gorun.c has these. */
 __attribute__((visibility("hidden"))) void gorun_count_event(int event);
+__attribute__((visibility("hidden"))) size_t gorun_element_bytes(int type);
 
 /* ---- XLA's side: major version 0 of its interface, from minor version 1 (jaxlib 0.5) on ---- */
 
@@ -132,20 +133,14 @@ struct frame {
 	future *future; /* set by a handler that returns before the end */
 };
 
-/* type_of returns the element type of a buffer, 0 for one that gorun does not have, and its bytes. */
-static int type_of(int type, size_t *bytes) {
-	static const struct {
-		signed char type, bytes;
-	} types[] = {
-		[1] = {GORUN_BOOL, 1},	   [2] = {GORUN_INT8, 1},     [3] = {GORUN_INT16, 2},	[4] = {GORUN_INT32, 4},
-		[5] = {GORUN_INT64, 8},	   [6] = {GORUN_UINT8, 1},    [7] = {GORUN_UINT16, 2},	[8] = {GORUN_UINT32, 4},
-		[9] = {GORUN_UINT64, 8},   [10] = {GORUN_FLOAT16, 2}, [11] = {GORUN_FLOAT32, 4}, [12] = {GORUN_FLOAT64, 8},
-		[15] = {GORUN_COMPLEX64, 8}, [16] = {GORUN_BFLOAT16, 2}, [18] = {GORUN_COMPLEX128, 16},
+/* type_of returns the element type of a buffer, 0 for one that gorun does not have. */
+static int type_of(int type) {
+	static const unsigned char types[] = {
+		[1] = GORUN_BOOL, [2] = GORUN_INT8, [3] = GORUN_INT16, [4] = GORUN_INT32, [5] = GORUN_INT64, [6] = GORUN_UINT8,
+		[7] = GORUN_UINT16, [8] = GORUN_UINT32, [9] = GORUN_UINT64, [10] = GORUN_FLOAT16, [11] = GORUN_FLOAT32,
+		[12] = GORUN_FLOAT64, [15] = GORUN_COMPLEX64, [16] = GORUN_BFLOAT16, [18] = GORUN_COMPLEX128,
 	};
-	if (type < 0 || (size_t)type >= sizeof types / sizeof *types)
-		return 0;
-	*bytes = (size_t)types[type].bytes;
-	return types[type].type;
+	return type > 0 && (size_t)type < sizeof types ? types[type] : 0;
 }
 
 static error *refuse(const struct api *api, int code, const char *text) {
@@ -418,8 +413,8 @@ static error *handle(struct frame *f, gorun_kind kind) {
 	if (describe(f))
 		return NULL;
 	const struct span *name = attribute(f, "name", ATTRIBUTE_STRING);
-	size_t element = 0;
-	int type = f->in.count ? type_of(f->in.list[0]->type, &element) : 0;
+	int type = f->in.count ? type_of(f->in.list[0]->type) : 0;
+	size_t element = gorun_element_bytes(type);
 	if (f->api->version.major != 0 || f->api->version.minor < 1)
 		return refuse(f->api, FAILED_PRECONDITION, "gorun.jax needs jaxlib 0.5 or newer, with version 0 of XLA's FFI");
 	if (!gorun_joined()) /* nor has a child of fork, where the lock may be held for ever */

@@ -162,6 +162,11 @@ static const unsigned char sizes[] = {
 	/* end table */
 };
 
+__attribute__((visibility("hidden"))) size_t gorun_element_bytes(int type);
+
+/* gorun_element_bytes is for the other files of the library. */
+size_t gorun_element_bytes(int type) { return type > 0 && (size_t)type < sizeof sizes ? sizes[type] : 0; }
+
 static const char *const kinds[] = {"",		     "allreduce",	   "allgather", "broadcast", "barrier", "alltoall", "reducescatter",
 				    "add process set", "remove process set", "join",	  "reduce",    "gather",  "scatter",  "send",
 				    "recv",		     "peek"};
