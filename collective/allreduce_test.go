@@ -27,13 +27,11 @@ var worlds = append(byAlgorithm(), []testWorld{
 	{"3 uneven auto", layout{{4, 0}, {2}, {1, 5, 3}}, collective.Config{Segment: 192}},
 	{"6x1 halving", even(6, 1), collective.Config{Segment: 256, Algorithm: schedule.ByRabenseifner}},
 	{"4x2 halving", even(4, 2), collective.Config{Segment: 1 << 10, Algorithm: schedule.ByRabenseifner}},
-	{"7x1 tree", even(7, 1), collective.Config{Segment: 512, Algorithm: schedule.ByTree}},
 	// A message costs nothing beside its bytes, or all there is: chains and trees.
 	{"7 uneven chains", mixed(7), collective.Config{Segment: 256, Cost: schedule.Cost{Alpha: 1e-9, Beta: 1e-3}}},
 	{"6x1 trees", even(6, 1), collective.Config{Segment: 256, Cost: schedule.Cost{Alpha: 1, Beta: 1e-12}}},
 	// Segments that the link does not copy.
 	{"5x1 large halving", even(5, 1), collective.Config{Segment: 64 << 10, Algorithm: schedule.ByRabenseifner}},
-	{"5x2 large tree", even(5, 2), collective.Config{Segment: 64 << 10, Algorithm: schedule.ByTree}},
 	{"2x2 large segments", even(2, 2), collective.Config{Segment: 64 << 10, Algorithm: schedule.ByRing}},
 	{"3x1 large direct", even(3, 1), collective.Config{Segment: 64 << 10, Algorithm: schedule.ByDirect}},
 }...)

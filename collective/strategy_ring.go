@@ -68,7 +68,7 @@ func (s *partials) deliver(step int, lo, hi int64, payload []byte) {
 }
 
 // ring is an allreduce whose partials are sent from the memory of a rank: along one ring or several, and by all
-// other schedules that send a byte only after it has its last value there: halving and doubling, and the tree.
+// other schedules that send a byte only after it has its last value there: halving and doubling.
 type ring struct{ partials }
 
 var rings = newStrategies[ring](always)

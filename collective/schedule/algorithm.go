@@ -16,7 +16,6 @@ const (
 	ByDirect
 	ByRecursiveDoubling
 	ByRabenseifner
-	ByTree
 )
 
 // algorithms describes them. A new one is a constant above, a line here, a file with its steps, and a method of Cost.
@@ -37,7 +36,6 @@ var algorithms = [...]struct {
 	ByDirect:            {"direct", Direct, Cost.Direct},
 	ByRecursiveDoubling: {"recursive-doubling", RecursiveDoubling, Cost.RecursiveDoubling},
 	ByRabenseifner:      {"rabenseifner", Rabenseifner, Cost.Rabenseifner},
-	ByTree:              {"tree", Binomial, Cost.Binomial},
 }
 
 // Valid reports whether a is a known algorithm or Auto.
@@ -83,9 +81,9 @@ func Algorithms() []Algorithm {
 // Allreduce appends the steps of an allreduce of size bytes, size not 0. a is one that Fit returned.
 //
 // The bits of a result are the same at all positions. Two algorithms give the same bits where additions are
-// exact (integers, minimum, maximum), or between two positions. Recursive doubling, Rabenseifner's and the
-// tree give the same bits of floats too if hosts is a power of two and each has one contribution that is not scaled:
-// they add in the same order, neighbours first.
+// exact (integers, minimum, maximum), or between two positions. Recursive doubling and Rabenseifner's give the same bits
+// of floats too if hosts is a power of two and each has one contribution that is not scaled: they add in the same
+// order, neighbours first.
 func Allreduce(dst []Step, a Algorithm, hosts, self int, size int64) []Step {
 	return algorithms[a].steps(dst, hosts, self, size)
 }

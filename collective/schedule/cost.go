@@ -94,9 +94,6 @@ func (c Cost) Rabenseifner(n int64, hosts int) float64 {
 		float64(k.outsideRounds())*(c.Alpha+float64(n)*c.Beta)
 }
 
-// Binomial is the time of an allreduce of n bytes, in one segment, along a binomial tree and back.
-func (c Cost) Binomial(n int64, hosts int) float64 { return 2 * c.Tree(n, hosts) }
-
 // outsideRounds returns how many messages one after the other the extras cost.
 func (c core) outsideRounds() int {
 	if c.extras > 0 {

@@ -111,7 +111,7 @@ func TestSums(t *testing.T) {
 	right := []string{`\[0\]<stdout>:right on 0\n`, `\[3\]<stdout>:right on 3\n`}
 	h.ends(h.gorun("-v", "python3", file), 0, append(right, `gorun: host2: data goes over 127\.0\.0\.3\n`)...)
 	h.ends(h.gorun("--encrypt", "python3", file), 0, right...)
-	for _, algorithm := range []string{"ring", "tree", "recursive-doubling"} {
+	for _, algorithm := range []string{"ring", "rabenseifner", "recursive-doubling"} {
 		h.ends(h.gorun("--algorithm", algorithm, "python3", file), 0, right...)
 	}
 }
