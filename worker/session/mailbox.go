@@ -73,9 +73,6 @@ func (s *session) openMailbox() error {
 	} else {
 		s.mailbox, size = &mailbox{region: region}, region.Size()
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.scratch = codec.AppendMailbox(s.scratch[:0], size)
-	s.sendLocked(s.scratch, region)
+	s.send(region, func(b []byte) []byte { return codec.AppendMailbox(b, size) })
 	return nil
 }

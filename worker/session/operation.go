@@ -68,35 +68,32 @@ func (f *inFlight) forgetLocked(handle uint32, o *operation) {
 // maxInterned bounds the caches of names and shapes; a job that keeps inventing them starts over.
 const maxInterned = 8192
 
-// names and shapes keep what a rank submits again and again, so that a repeated submission makes no garbage and
+// interned keeps what a rank submits again and again, by its encoding, so that a repeated submission makes no garbage and
 // the engine may hold on to it.
-type names map[string]string
+type interned[V any] map[string]V
 
-func (c names) get(b []byte) string {
-	if name, ok := c[string(b)]; ok {
-		return name
+func (c interned[V]) get(b []byte, decode func() V) V {
+	v, ok := c[string(b)]
+	if !ok {
+		if len(c) >= maxInterned {
+			clear(c)
+		}
+		v = decode()
+		c[string(b)] = v
 	}
-	if len(c) >= maxInterned {
-		clear(c)
-	}
-	name := string(b)
-	c[name] = name
-	return name
+	return v
 }
 
-type shapes map[string][]int
+func (s *session) nameOf(m *codec.Submit) string {
+	return s.names.get(m.Name, func() string { return string(m.Name) })
+}
 
-func (c shapes) get(m *codec.Submit) []int {
-	if shape, ok := c[string(m.Dims)]; ok {
+func (s *session) shapeOf(m *codec.Submit) []int {
+	return s.shapes.get(m.Dims, func() []int {
+		shape := make([]int, m.NumDims())
+		for i := range shape {
+			shape[i] = int(m.Dim(i))
+		}
 		return shape
-	}
-	if len(c) >= maxInterned {
-		clear(c)
-	}
-	shape := make([]int, m.NumDims())
-	for i := range shape {
-		shape[i] = int(m.Dim(i))
-	}
-	c[string(m.Dims)] = shape
-	return shape
+	})
 }

@@ -301,7 +301,7 @@ func TestRankInSlotIsGivenUp(t *testing.T) {
 		defer close(late)
 		used.Wait()
 		must.Soon(t, "rank 0 waits", func() bool { return len(h.server.Waiting(time.Now())) == 1 })
-		h.server.Gone(&collective.Error{Code: collective.CodeShutdown, Text: "x was given up"})
+		h.server.GiveUp(&collective.Error{Code: collective.CodeShutdown, Text: "x was given up"}, nil)
 	}()
 	var wg sync.WaitGroup
 	for self := range 2 {

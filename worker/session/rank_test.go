@@ -207,7 +207,7 @@ func TestRankIsReleased(t *testing.T) {
 	for name, end := range map[string]func(h *host, cancel func()){
 		"context": func(_ *host, cancel func()) { cancel() },
 		"world": func(h *host, _ func()) {
-			h.server.Gone(&collective.Error{Code: collective.CodeAborted, Text: "host b died"})
+			h.server.GiveUp(&collective.Error{Code: collective.CodeAborted, Text: "host b died"}, nil)
 		},
 		"daemon": func(h *host, _ func()) { h.stop() },
 	} {

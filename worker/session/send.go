@@ -223,14 +223,19 @@ func (s *sender) next() (packet, bool) {
 	return p, true
 }
 
-func (s *session) welcome(w LocalWorld, p RankPlace, job string) {
+// send sends the message that appends to an empty buffer, and the descriptor of r unless that is nil.
+func (s *sender) send(r *shm.Region, message func(b []byte) []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.scratch = message(s.scratch[:0])
+	s.sendLocked(s.scratch, r)
+}
+
+func (s *session) welcome(w LocalWorld, p RankPlace, job string) {
 	s.size.Store(int32(w.Size))
-	s.scratch = codec.AppendWelcome(s.scratch[:0], &codec.Welcome{Epoch: w.Epoch, Rank: p.Rank, Size: w.Size,
-		LocalRank: p.LocalRank, LocalSize: len(w.Places), CrossRank: p.CrossRank, CrossSize: p.CrossSize,
-		Hosts: w.Hosts, Slots: s.slots != nil, Job: job})
-	s.sendLocked(s.scratch, nil)
+	welcome := &codec.Welcome{Epoch: w.Epoch, Rank: p.Rank, Size: w.Size, LocalRank: p.LocalRank, LocalSize: len(w.Places),
+		CrossRank: p.CrossRank, CrossSize: p.CrossSize, Hosts: w.Hosts, Slots: s.slots != nil, Job: job}
+	s.send(nil, func(b []byte) []byte { return codec.AppendWelcome(b, welcome) })
 }
 
 func (s *sender) refuse(text string) {
@@ -239,24 +244,15 @@ func (s *sender) refuse(text string) {
 
 func (s *sender) sendFail(number, what uint32, err error) {
 	code, text := codeOf(err)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.scratch = codec.AppendFail(s.scratch[:0], number, what, code, text)
-	s.sendLocked(s.scratch, nil)
+	s.send(nil, func(b []byte) []byte { return codec.AppendFail(b, number, what, code, text) })
 }
 
 func (s *sender) sendGone(e *collective.Error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.scratch = codec.AppendGone(s.scratch[:0], e.Code, e.Text)
-	s.sendLocked(s.scratch, nil)
+	s.send(nil, func(b []byte) []byte { return codec.AppendGone(b, e.Code, e.Text) })
 }
 
-func (s *sender) sendChanged(added, removed bool, stamp int64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.scratch = codec.AppendChanged(s.scratch[:0], added, removed, stamp)
-	s.sendLocked(s.scratch, nil)
+func (s *sender) sendChanged(n news) {
+	s.send(nil, func(b []byte) []byte { return codec.AppendChanged(b, n.added, n.removed, n.stamp) })
 }
 
 func (s *session) sendTraffic() {
@@ -264,15 +260,10 @@ func (s *session) sendTraffic() {
 	if s.server.cfg.Sent != nil {
 		sent, overRDMA = s.server.cfg.Sent()
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.scratch = codec.AppendTraffic(s.scratch[:0], sent, overRDMA)
-	s.sendLocked(s.scratch, nil)
+	s.send(nil, func(b []byte) []byte { return codec.AppendTraffic(b, sent, overRDMA) })
 }
 
-func (s *sender) sendGoodbye() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.scratch = codec.AppendGoodbye(s.scratch[:0])
-	s.sendLocked(s.scratch, nil)
+// sendPair sends a message of a type and a number.
+func (s *sender) sendPair(kind, value uint32) {
+	s.send(nil, func(b []byte) []byte { return codec.AppendPair(b, kind, value) })
 }

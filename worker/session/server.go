@@ -24,6 +24,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/subtle"
@@ -89,11 +90,6 @@ type Config struct {
 	Operations int                                   // of a rank that are in flight, or have a result that it still reads; 65536 if 0
 }
 
-const (
-	defaultHandshake  = 10 * time.Second
-	defaultOperations = codec.MaxInFlight
-)
-
 // Server is the daemon's end of all sessions of a host.
 type Server struct {
 	cfg      Config
@@ -127,12 +123,8 @@ func New(cfg Config) *Server {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	if cfg.Handshake == 0 {
-		cfg.Handshake = defaultHandshake
-	}
-	if cfg.Operations == 0 {
-		cfg.Operations = defaultOperations
-	}
+	cfg.Handshake = cmp.Or(cfg.Handshake, 10*time.Second)
+	cfg.Operations = cmp.Or(cfg.Operations, codec.MaxInFlight)
 	return &Server{cfg: cfg, expected: map[int]*expected{}, sessions: map[*session]bool{}}
 }
 
@@ -175,28 +167,6 @@ func (s *Server) SetWorld(w LocalWorld) {
 	}
 }
 
-// Gone sends every rank the end of the world, now or when it connects.
-func (s *Server) Gone(err error) { s.end(err, nil) }
-
-// end is Gone with another error for the ranks in reasons.
-func (s *Server) end(err error, reasons map[int]error) {
-	gone := &collective.Error{Code: collective.CodeAborted, Text: err.Error()}
-	errors.As(err, &gone)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.gone = gone
-	if s.slots != nil {
-		s.slots.End() // before any rank hears of it
-	}
-	for x := range s.sessions {
-		if x.known() {
-			reason := gone
-			errors.As(reasons[x.rank], &reason)
-			x.sendGone(reason)
-		}
-	}
-}
-
 // news is what is known about the hosts since the world of an epoch was planned.
 type news struct {
 	epoch          uint32
@@ -215,17 +185,9 @@ func (s *Server) Changed(epoch uint32, added, removed bool, stamp int64) {
 	s.news = news{epoch, added, removed, stamp}
 	for x := range s.sessions {
 		if x.known() && x.epoch == epoch {
-			x.sendChanged(added, removed, stamp)
+			x.sendChanged(s.news)
 		}
 	}
-}
-
-// Connected reports whether a process has a session now.
-func (s *Server) Connected(process int) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	e := s.expected[process]
-	return e != nil && e.live != nil
 }
 
 // Run serves until ctx ends; then it closes all sessions and returns when every goroutine has.
@@ -331,7 +293,7 @@ func (s *Server) welcomeLocked(x *session) {
 			}
 			x.welcome(*s.world, p, s.cfg.Job)
 			if s.news.epoch == x.epoch {
-				x.sendChanged(s.news.added, s.news.removed, s.news.stamp)
+				x.sendChanged(s.news)
 			}
 		}
 	}

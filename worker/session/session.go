@@ -33,8 +33,8 @@ type session struct {
 	// The reader's own.
 	receiver
 	arena
-	names      names
-	shapes     shapes
+	names      interned[string]
+	shapes     interned[[]int]
 	numbers    []int      // scratch memory of a submission
 	taken      []*session // whose completions it is about to send
 	submission codec.Submit
@@ -57,7 +57,7 @@ func newSession(s *Server, conn *net.UnixConn) (*session, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open connection: %w", err)
 	}
-	x := &session{server: s, process: -1, arena: arena{regions: map[uint32]*shm.Region{}}, names: names{}, shapes: shapes{},
+	x := &session{server: s, process: -1, arena: arena{regions: map[uint32]*shm.Region{}}, names: interned[string]{}, shapes: interned[[]int]{},
 		inFlight: inFlight{operations: map[uint32]*operation{}, pending: map[uint32]*pending{}}}
 	x.sender.init(conn, raw, s.cfg.Operations+surplus, func(err error) {
 		s.cfg.Log.Warn("send to rank", "rank", x.rank, "err", err)
@@ -205,7 +205,7 @@ func (s *session) dispatch(b []byte) error {
 		default:
 			s.left = true
 			s.server.leave(s)
-			s.sendGoodbye()
+			s.sendPair(codec.TypeGoodbye, 0)
 		}
 		return nil
 	default:
@@ -272,28 +272,20 @@ func (s *session) complete(handle uint64, r collective.Result) (followers []uint
 	}
 	o.result = r.Buffer
 	if o.notified {
-		s.forgetLocked(o.handle, o)
-		return nil
+		followers = nil
 	}
-	if s.ended {
+	if o.notified || s.ended {
 		s.forgetLocked(o.handle, o)
 		return followers
 	}
 	c := codec.Completion{Handle: o.handle, Region: codec.NoRegion, Offset: slot, Dims: r.Shape, Rows: r.Rows}
 	var shown *shm.Region
 	if r.Buffer != nil {
-		at, ok := r.Buffer.(resultMemory)
-		if !ok {
-			r.Err = fmt.Errorf("result memory %T cannot be shared", r.Buffer)
-		} else {
-			var number uint32
-			var region *shm.Region
-			region, number, c.Offset = at.Region()
-			c.Region, c.Offset, c.Bytes, c.RegionBytes = number, c.Offset+r.Lo, r.Hi-r.Lo, region.Size()
-			if c.FD = !s.shown[number]; c.FD {
-				s.shown[number] = true
-				shown = region
-			}
+		region, number, at := r.Buffer.(resultMemory).Region()
+		c.Region, c.Offset, c.Bytes, c.RegionBytes = number, at+r.Lo, r.Hi-r.Lo, region.Size()
+		if c.FD = !s.shown[number]; c.FD {
+			s.shown[number] = true
+			shown = region
 		}
 	}
 	if r.Err != nil {
@@ -343,10 +335,7 @@ func (s *session) alloc(request uint32, n uint64) {
 		return
 	}
 	number := s.add(r)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.scratch = codec.AppendRegion(s.scratch[:0], request, number, r.Size())
-	s.sendLocked(s.scratch, r)
+	s.send(r, func(b []byte) []byte { return codec.AppendRegion(b, request, number, r.Size()) })
 }
 
 func (s *session) free(region uint32) error {

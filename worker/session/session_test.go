@@ -100,8 +100,8 @@ func TestWelcomeWaitsForWorld(t *testing.T) {
 	h := start(t, 2)
 	c := dial(t, h.name)
 	c.send(helloOf(1, token(1)))
-	must.Soon(t, "connected", func() bool { return h.server.Connected(1) })
-	if h.server.Connected(0) {
+	must.Soon(t, "connected", func() bool { return h.server.PID(1) != 0 })
+	if h.server.PID(0) != 0 {
 		t.Error("rank 0 is said to be connected")
 	}
 	must.Soon(t, "rank 1 waits for a world", func() bool { return len(h.wanted) == 1 })
@@ -145,7 +145,7 @@ func TestHandshakeRefuses(t *testing.T) {
 		if got, _ := c.receive(); got != nil {
 			t.Errorf("%s: answered with %q", name, got)
 		}
-		if len(h.engine.gone()) > 0 || h.server.Connected(0) {
+		if len(h.engine.gone()) > 0 || h.server.PID(0) != 0 {
 			t.Errorf("%s: counts as a rank", name)
 		}
 		join(t, h.name, 0) // the server goes on
@@ -397,7 +397,7 @@ func TestMalformedEndsSession(t *testing.T) {
 		}
 		c.ended()
 		must.Soon(t, name+": rank 0 left", func() bool { return fmt.Sprint(h.engine.gone()) == "[0]" })
-		if h.server.Connected(0) {
+		if h.server.PID(0) != 0 {
 			t.Errorf("%s: still connected", name)
 		}
 		h.stop()
@@ -526,8 +526,8 @@ func TestGone(t *testing.T) {
 	h := start(t, 3)
 	early := dial(t, h.name)
 	early.send(helloOf(0, token(0)))
-	must.Soon(t, "connected", func() bool { return h.server.Connected(0) })
-	h.server.Gone(fmt.Errorf("end job: %w", &collective.Error{Code: collective.CodeShutdown, Text: "rank 7 failed"}))
+	must.Soon(t, "connected", func() bool { return h.server.PID(0) != 0 })
+	h.server.GiveUp(fmt.Errorf("end job: %w", &collective.Error{Code: collective.CodeShutdown, Text: "rank 7 failed"}), nil)
 	for _, c := range []*client{early, dial(t, h.name)} {
 		if c != early {
 			c.send(helloOf(1, token(1)))
@@ -539,7 +539,7 @@ func TestGone(t *testing.T) {
 		c.send(words(6, 0))
 		c.expect(69)
 	}
-	h.server.Gone(errors.New("host2 died"))
+	h.server.GiveUp(errors.New("host2 died"), nil)
 	c := dial(t, h.name)
 	c.send(helloOf(2, token(2)))
 	if b, _ := c.expect(70); le.Uint32(b[4:]) != uint32(collective.CodeAborted) || string(b[16:]) != "host2 died" {

@@ -8,26 +8,20 @@ import (
 
 // The daemon's part in shared-memory slots: which sessions have them, what sessions offer, and what they are sent.
 
-// newSlots returns the slots of a world, nil if it can have none.
-func newSlots(w LocalWorld) (*slots.Table, error) {
+// setSlotsLocked makes the slots of a new world, if it can have any. Ranks of the last one do without from now on.
+func (s *Server) setSlotsLocked(w LocalWorld) {
+	s.dropSlotsLocked()
 	if w.Hosts != 1 || len(w.Places) != w.Size {
-		return nil, nil
+		return
 	}
 	ranks := make([]int, w.Size)
 	for _, p := range w.Places {
 		ranks[p.LocalRank] = p.Rank
 	}
-	return slots.New(w.Host, ranks)
-}
-
-// setSlotsLocked makes the slots of a new world. Ranks of the last one do without from now on.
-func (s *Server) setSlotsLocked(w LocalWorld) {
-	s.dropSlotsLocked()
-	l, err := newSlots(w)
-	if err != nil {
+	var err error
+	if s.slots, err = slots.New(w.Host, ranks); err != nil {
 		s.cfg.Log.Warn("do without slots", "err", err)
 	}
-	s.slots = l
 }
 
 // dropSlotsLocked ends the slots; sessions keep the memory as long as they need it.
@@ -57,17 +51,9 @@ func (s *Server) leaveSlots(x *session) {
 
 // wakeLocked wakes all that sleep in their slots.
 func (s *Server) wakeLocked(l *slots.Table) {
-	for _, rank := range l.Ranks() {
-		if l.Asleep(rank) {
-			s.wakeRankLocked(l, rank)
-		}
-	}
-}
-
-func (s *Server) wakeRankLocked(l *slots.Table, rank int) {
 	for x := range s.sessions {
-		if x.slots == l && x.rank == rank {
-			x.sendWake()
+		if x.slots == l && l.Asleep(x.rank) {
+			x.sendPair(codec.TypeWake, 0)
 		}
 	}
 }
@@ -78,10 +64,8 @@ func (s *session) showSlots() error {
 		return codec.Malformed("a wish for slots, where there are none")
 	}
 	s.inSlots = true
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.scratch = codec.AppendSlots(s.scratch[:0], s.slots.Region().Size())
-	s.sendLocked(s.scratch, s.slots.Region())
+	region := s.slots.Region()
+	s.send(region, func(b []byte) []byte { return codec.AppendSlots(b, region.Size()) })
 	return nil
 }
 
@@ -98,13 +82,6 @@ func (s *session) offerSlot(m *codec.Submit, o *operation, r *collective.Request
 	}
 }
 
-func (s *sender) sendWake() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.scratch = codec.AppendPair(s.scratch[:0], codec.TypeWake, 0)
-	s.sendLocked(s.scratch, nil)
-}
-
 // hideRegion notifies the ranks that were shown a region that its owner has freed it.
 func (s *session) hideRegion(number uint32) {
 	if s.slots == nil {
@@ -119,10 +96,7 @@ func (s *session) hideRegion(number uint32) {
 	defer s.server.mu.Unlock()
 	for x := range s.server.sessions {
 		if x.slots == s.slots && shown>>x.slots.Place(x.rank)&1 != 0 {
-			x.mu.Lock()
-			x.scratch = codec.AppendHide(x.scratch[:0], place, number)
-			x.sendLocked(x.scratch, nil)
-			x.mu.Unlock()
+			x.send(nil, func(b []byte) []byte { return codec.AppendHide(b, place, number) })
 		}
 	}
 }

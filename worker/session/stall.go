@@ -1,6 +1,7 @@
 package session
 
 import (
+	"errors"
 	"slices"
 	"time"
 
@@ -16,7 +17,7 @@ type Subject struct {
 }
 
 func (s *session) subjectOf(m *codec.Submit) Subject {
-	subject := Subject{m.Group, s.names.get(m.Name)}
+	subject := Subject{m.Group, s.nameOf(m)}
 	if m.Kind == collective.Send || m.Kind == collective.Recv {
 		subject.Group = collective.Pair(min(s.rank, int(m.Root)), max(s.rank, int(m.Root)))
 	}
@@ -72,10 +73,14 @@ func (s *session) heldOperations() (all []heldOperation) {
 	return all
 }
 
-// GiveUp is Gone for ranks that wait for what will not come: the operations in why fail with what it says, all others
-// with err.
+// GiveUp sends every rank the end of the world, now or when it connects. The operations in why, which wait for what will
+// not come, fail with what it says, all others with err.
 func (s *Server) GiveUp(err error, why map[Subject]error) {
+	gone := &collective.Error{Code: collective.CodeAborted, Text: err.Error()}
+	errors.As(err, &gone)
 	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.gone = gone
 	inSlots := map[int]error{}
 	if s.slots != nil {
 		for _, stall := range s.slots.Waiting(time.Now()) {
@@ -87,14 +92,16 @@ func (s *Server) GiveUp(err error, why map[Subject]error) {
 				}
 			}
 		}
+		s.slots.End() // before any rank hears of it
 	}
 	for x := range s.sessions {
 		if x.known() {
 			x.giveUp(why)
+			reason := gone
+			errors.As(inSlots[x.rank], &reason)
+			x.sendGone(reason)
 		}
 	}
-	s.mu.Unlock()
-	s.end(err, inSlots)
 }
 
 // giveUp fails operations, for the rank; they stay the engine's.

@@ -74,7 +74,7 @@ func (s *session) request(m *codec.Submit, o *operation) (collective.Request, er
 	if !utf8.Valid(m.Name) {
 		return r, invalid("submit operation: name %q is not UTF-8", m.Name)
 	}
-	r.Name = s.names.get(m.Name)
+	r.Name = s.nameOf(m)
 	if m.Kind < collective.Allreduce || m.Kind > collective.Peek {
 		return r, invalid("submit %s: unknown kind of operation %d", r.Name, m.Kind)
 	}
@@ -118,7 +118,7 @@ func (s *session) setTensors(m *codec.Submit, o *operation, r *collective.Reques
 	if !m.Type.Valid() {
 		return invalid("submit %s: unknown element type %d", r.Name, m.Type)
 	}
-	r.Shape = s.shapes.get(m)
+	r.Shape = s.shapeOf(m)
 	n, ok := collective.BytesOf(r.Shape, m.Type)
 	if !ok {
 		return invalid("submit %s: shape %v is impossible", r.Name, r.Shape)

@@ -320,9 +320,6 @@ func AppendChanged(b []byte, added, removed bool, stamp int64) []byte {
 	return le.AppendUint64(le.AppendUint32(le.AppendUint32(b, TypeChanged), flags), uint64(stamp))
 }
 
-// AppendGoodbye encodes the answer to BYE.
-func AppendGoodbye(b []byte) []byte { return AppendPair(b, TypeGoodbye, 0) }
-
 // AppendGone encodes GONE: why the world, or the session, has ended.
 func AppendGone(b []byte, code collective.Code, text string) []byte {
 	text = cut(text)

@@ -164,7 +164,7 @@ func TestGoldenFromDaemon(t *testing.T) {
 				Offset: v.int("offset"), Bytes: v.int("bytes"), RegionBytes: int64(v.int("region_bytes")), FD: v.int("flags") == 1,
 				Dims: v.ints("dims"), Rows: v.ints("rows"), Text: v.text("text")})
 		case "goodbye":
-			got = AppendGoodbye(nil)
+			got = AppendPair(nil, TypeGoodbye, 0)
 		case "gone":
 			got = AppendGone(nil, collective.Code(v.int("code")), v.text("text"))
 		case "completed":
@@ -197,7 +197,7 @@ func TestReusedBuffer(t *testing.T) {
 		"region":   func(b []byte) []byte { return AppendRegion(b, 1, 2, 3) },
 		"fail":     func(b []byte) []byte { return AppendFail(b, 1, 2, 3, "t") },
 		"complete": func(b []byte) []byte { return AppendComplete(b, &Completion{Dims: []int{1}, Text: "t"}) },
-		"goodbye":  AppendGoodbye,
+		"goodbye":  func(b []byte) []byte { return AppendPair(b, TypeGoodbye, 0) },
 		"gone":     func(b []byte) []byte { return AppendGone(b, 1, "t") },
 		"changed":  func(b []byte) []byte { return AppendChanged(b, true, false, 7) },
 	}
