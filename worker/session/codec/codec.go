@@ -124,6 +124,27 @@ func DecodePair(b []byte) (uint32, error) {
 	return le.Uint32(b[pairValue:]), nil
 }
 
+// put appends a message by its layout.
+func put(b []byte, layout any) []byte {
+	b, err := binary.Append(b, le, layout)
+	if err != nil {
+		panic(err) // it is no layout
+	}
+	return b
+}
+
+// get reads a message by its layout, which must be all of it.
+func get(b []byte, layout any) bool {
+	rest, ok := getText(b, layout)
+	return ok && len(rest) == 0
+}
+
+// getText reads the beginning of a message by its layout, and returns the rest.
+func getText(b []byte, layout any) (text []byte, ok bool) {
+	n, err := binary.Decode(b, le, layout)
+	return b[n:], err == nil
+}
+
 // extend grows b by n bytes and returns them.
 func extend(b *[]byte, n int) []byte {
 	old := len(*b)

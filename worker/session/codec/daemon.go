@@ -8,32 +8,8 @@ import (
 	"gorun/collective"
 )
 
-// Offsets in the messages of the daemon. Little-endian, no padding.
+// Offsets in COMPLETE. Little-endian, no padding.
 const (
-	welcomeVersion   = 4
-	welcomeEpoch     = 8
-	welcomeRank      = 12
-	welcomeSize      = 16
-	welcomeLocalRank = 20
-	welcomeLocalSize = 24
-	welcomeCrossRank = 28
-	welcomeCrossSize = 32
-	welcomeFlags     = 36
-	welcomeHosts     = 40
-	welcomeJob       = 44
-	welcomeLen       = 60
-
-	regionRequest = 4
-	regionNumber  = 8
-	regionBytes   = 16
-	regionLen     = 24
-
-	failNumber  = 4
-	failWhat    = 8
-	failCode    = 12
-	failTextLen = 16
-	failText    = 20
-
 	completeHandle    = 4
 	completeCode      = 8
 	completeRegion    = 12
@@ -45,23 +21,36 @@ const (
 	completeFlags     = 44
 	completeRegionLen = 48
 	completeDims      = 56
+)
 
-	slotsBytes = 8
-	slotsLen   = 16
-
-	showPlace  = 4
-	showNumber = 8
-	showBytes  = 16
-	showLen    = 24
-	hideLen    = 12
-
-	trafficSent = 8
-	trafficRDMA = 16
-	trafficLen  = 24
-
-	goneCode    = 4
-	goneTextLen = 8
-	goneText    = 16
+// Layouts of the other messages of the daemon.
+type (
+	welcome struct {
+		Type, Version, Epoch                                   uint32
+		Rank, Size, LocalRank, LocalSize, CrossRank, CrossSize int32
+		Flags                                                  uint32
+		Hosts                                                  int32
+		Job                                                    [16]byte
+	}
+	region struct { // REGION and SHOW
+		Type, Request, Number, _ uint32
+		Bytes                    uint64
+	}
+	hide   struct{ Type, Place, Number uint32 }
+	memory struct { // the answers to SLOTS and MAILBOX
+		Type, _ uint32
+		Bytes   uint64
+	}
+	traffic struct {
+		Type, _        uint32
+		Sent, OverRDMA uint64
+	}
+	changed struct {
+		Type, Flags uint32
+		Stamp       int64
+	}
+	fail struct{ Type, Number, What, Code, TextLen uint32 } // and the text
+	gone struct{ Type, Code, TextLen, _ uint32 }            // and the text
 )
 
 // Welcome is the world as a rank learns it.
@@ -76,38 +65,25 @@ type Welcome struct {
 
 // AppendWelcome encodes WELCOME.
 func AppendWelcome(b []byte, w *Welcome) []byte {
-	m := extend(&b, welcomeLen)
-	le.PutUint32(m[offType:], TypeWelcome)
-	le.PutUint32(m[welcomeVersion:], Version)
-	le.PutUint32(m[welcomeEpoch:], w.Epoch)
-	le.PutUint32(m[welcomeRank:], uint32(w.Rank))
-	le.PutUint32(m[welcomeSize:], uint32(w.Size))
-	le.PutUint32(m[welcomeLocalRank:], uint32(w.LocalRank))
-	le.PutUint32(m[welcomeLocalSize:], uint32(w.LocalSize))
-	le.PutUint32(m[welcomeCrossRank:], uint32(w.CrossRank))
-	le.PutUint32(m[welcomeCrossSize:], uint32(w.CrossSize))
-	flags := uint32(batchTaken | mailTaken)
+	m := welcome{Type: TypeWelcome, Version: Version, Epoch: w.Epoch, Rank: int32(w.Rank), Size: int32(w.Size),
+		LocalRank: int32(w.LocalRank), LocalSize: int32(w.LocalSize), CrossRank: int32(w.CrossRank), CrossSize: int32(w.CrossSize),
+		Flags: batchTaken | mailTaken, Hosts: int32(w.Hosts)}
 	if w.Slots {
-		flags |= slotsThere | beltThere
+		m.Flags |= slotsThere | beltThere
 	}
-	le.PutUint32(m[welcomeFlags:], flags)
-	le.PutUint32(m[welcomeHosts:], uint32(w.Hosts))
-	clear(m[welcomeJob:])
-	copy(m[welcomeJob:], w.Job)
-	return b
+	copy(m.Job[:], w.Job)
+	return put(b, m)
 }
 
 // DecodeWelcome decodes WELCOME.
 func DecodeWelcome(b []byte) (Welcome, error) {
-	if len(b) != welcomeLen || le.Uint32(b[welcomeVersion:]) != Version {
+	var m welcome
+	if !get(b, &m) || m.Version != Version {
 		return Welcome{}, Malformed("welcome of %d bytes", len(b))
 	}
-	field := func(at int) int { return int(int32(le.Uint32(b[at:]))) }
-	w := Welcome{Epoch: le.Uint32(b[welcomeEpoch:]), Rank: field(welcomeRank), Size: field(welcomeSize),
-		LocalRank: field(welcomeLocalRank), LocalSize: field(welcomeLocalSize), Hosts: field(welcomeHosts),
-		CrossRank: field(welcomeCrossRank), CrossSize: field(welcomeCrossSize),
-		Slots: le.Uint32(b[welcomeFlags:])&slotsThere != 0, Belt: le.Uint32(b[welcomeFlags:])&beltThere != 0,
-		Job: string(bytes.TrimRight(b[welcomeJob:], "\x00"))}
+	w := Welcome{Epoch: m.Epoch, Rank: int(m.Rank), Size: int(m.Size), LocalRank: int(m.LocalRank), LocalSize: int(m.LocalSize),
+		Hosts: int(m.Hosts), CrossRank: int(m.CrossRank), CrossSize: int(m.CrossSize),
+		Slots: m.Flags&slotsThere != 0, Belt: m.Flags&beltThere != 0, Job: string(bytes.TrimRight(m.Job[:], "\x00"))}
 	if w.Size < 1 || w.Rank < 0 || w.Rank >= w.Size {
 		return w, Malformed("welcome to rank %d of %d", w.Rank, w.Size)
 	}
@@ -116,42 +92,32 @@ func DecodeWelcome(b []byte) (Welcome, error) {
 
 // AppendRegion encodes REGION. The region's descriptor goes along with it.
 func AppendRegion(b []byte, request, number uint32, size int64) []byte {
-	m := extend(&b, regionLen)
-	le.PutUint32(m[offType:], TypeRegion)
-	le.PutUint32(m[regionRequest:], request)
-	le.PutUint32(m[regionNumber:], number)
-	le.PutUint32(m[regionNumber+4:], 0)
-	le.PutUint64(m[regionBytes:], uint64(size))
-	return b
+	return put(b, region{Type: TypeRegion, Request: request, Number: number, Bytes: uint64(size)})
 }
 
 // DecodeRegion decodes REGION.
 func DecodeRegion(b []byte) (request, number uint32, size int, err error) {
-	if len(b) != regionLen || le.Uint64(b[regionBytes:]) > math.MaxInt {
+	var m region
+	if !get(b, &m) || m.Bytes > math.MaxInt {
 		return 0, 0, 0, Malformed("region of %d bytes", len(b))
 	}
-	return le.Uint32(b[regionRequest:]), le.Uint32(b[regionNumber:]), int(le.Uint64(b[regionBytes:])), nil
+	return m.Request, m.Number, int(m.Bytes), nil
 }
 
 // AppendFail encodes FAIL: the number and type of the message that is refused, and why.
 func AppendFail(b []byte, number, what uint32, code collective.Code, text string) []byte {
 	text = cut(text)
-	m := extend(&b, failText)
-	le.PutUint32(m[offType:], TypeFail)
-	le.PutUint32(m[failNumber:], number)
-	le.PutUint32(m[failWhat:], what)
-	le.PutUint32(m[failCode:], uint32(code))
-	le.PutUint32(m[failTextLen:], uint32(len(text)))
-	return append(b, text...)
+	return append(put(b, fail{TypeFail, number, what, uint32(code), uint32(len(text))}), text...)
 }
 
 // DecodeFail decodes FAIL.
 func DecodeFail(b []byte) (number, what uint32, _ *collective.Error, err error) {
-	if len(b) < failText || uint64(len(b)) != failText+uint64(le.Uint32(b[failTextLen:])) {
+	var m fail
+	text, ok := getText(b, &m)
+	if !ok || uint32(len(text)) != m.TextLen {
 		return 0, 0, nil, Malformed("refusal of %d bytes", len(b))
 	}
-	return le.Uint32(b[failNumber:]), le.Uint32(b[failWhat:]),
-		&collective.Error{Code: collective.Code(le.Uint32(b[failCode:])), Text: string(b[failText:])}, nil
+	return m.Number, m.What, &collective.Error{Code: collective.Code(m.Code), Text: string(text)}, nil
 }
 
 // Completion is the end of an operation. Without a region, Offset is where the slot for the next use of the name is.
@@ -248,93 +214,89 @@ func DecodeComplete(b []byte, c *Completion) error {
 
 // AppendSlots encodes the answer to SLOTS. The descriptor of the memory goes along with it.
 func AppendSlots(b []byte, size int64) []byte {
-	return le.AppendUint64(AppendPair(b, TypeSlots, 0), uint64(size))
+	return put(b, memory{Type: TypeSlots, Bytes: uint64(size)})
 }
 
 // AppendMailbox encodes the answer to MAILBOX. The descriptor of the memory goes along with it, unless there is none and size is 0.
 func AppendMailbox(b []byte, size int64) []byte {
-	return le.AppendUint64(AppendPair(b, TypeMailbox, 0), uint64(size))
+	return put(b, memory{Type: TypeMailbox, Bytes: uint64(size)})
 }
 
 // DecodeSlots decodes the answer to SLOTS.
 func DecodeSlots(b []byte) (size int, err error) {
-	if len(b) != slotsLen {
-		return 0, Malformed("slots of %d bytes", len(b))
+	var m memory
+	if !get(b, &m) || m.Bytes < MaxSlotRanks*SlotLine || m.Bytes > SlotsBytes+MaxSlotRanks*BeltArea+2<<20 { // rounded up
+		return 0, Malformed("slots in %d bytes of memory, by %d bytes", m.Bytes, len(b))
 	}
-	n := le.Uint64(b[slotsBytes:])
-	if n < MaxSlotRanks*SlotLine || n > SlotsBytes+MaxSlotRanks*BeltArea+2<<20 { // rounded up
-		return 0, Malformed("slots in %d bytes of memory", n)
-	}
-	return int(n), nil
+	return int(m.Bytes), nil
 }
 
 // AppendShow encodes SHOW: a region of another rank, whose descriptor goes along.
 func AppendShow(b []byte, place int, number uint32, size int64) []byte {
-	b = le.AppendUint32(AppendPair(b, TypeShow, uint32(place)), number)
-	return le.AppendUint64(le.AppendUint32(b, 0), uint64(size))
+	return put(b, region{Type: TypeShow, Request: uint32(place), Number: number, Bytes: uint64(size)})
 }
 
 // DecodeShow decodes SHOW.
 func DecodeShow(b []byte) (place int, number uint32, size int, err error) {
-	if len(b) != showLen || le.Uint32(b[showPlace:]) >= MaxSlotRanks || le.Uint64(b[showBytes:]) > math.MaxInt {
+	of, number, size, err := DecodeRegion(b)
+	if err != nil || of >= MaxSlotRanks {
 		return 0, 0, 0, Malformed("memory of another rank, of %d bytes", len(b))
 	}
-	return int(le.Uint32(b[showPlace:])), le.Uint32(b[showNumber:]), int(le.Uint64(b[showBytes:])), nil
+	return int(of), number, size, nil
 }
 
 // AppendHide encodes HIDE: another rank has freed a region.
 func AppendHide(b []byte, place int, number uint32) []byte {
-	return le.AppendUint32(AppendPair(b, TypeHide, uint32(place)), number)
+	return put(b, hide{TypeHide, uint32(place), number})
 }
 
 // DecodeHide decodes HIDE.
 func DecodeHide(b []byte) (place int, number uint32, err error) {
-	if len(b) != hideLen || le.Uint32(b[showPlace:]) >= MaxSlotRanks {
+	var m hide
+	if !get(b, &m) || m.Place >= MaxSlotRanks {
 		return 0, 0, Malformed("end of memory of another rank, of %d bytes", len(b))
 	}
-	return int(le.Uint32(b[showPlace:])), le.Uint32(b[showNumber:]), nil
+	return int(m.Place), m.Number, nil
 }
 
 // AppendTraffic encodes the answer to TRAFFIC: how many bytes the host has sent to others, and how many of them over RDMA.
 func AppendTraffic(b []byte, sent, overRDMA uint64) []byte {
-	return le.AppendUint64(le.AppendUint64(AppendPair(b, TypeTraffic, 0), sent), overRDMA)
+	return put(b, traffic{Type: TypeTraffic, Sent: sent, OverRDMA: overRDMA})
 }
 
 // DecodeTraffic decodes the answer to TRAFFIC.
 func DecodeTraffic(b []byte) (sent, overRDMA uint64, err error) {
-	if len(b) != trafficLen {
+	var m traffic
+	if !get(b, &m) {
 		return 0, 0, Malformed("traffic of %d bytes", len(b))
 	}
-	return le.Uint64(b[trafficSent:]), le.Uint64(b[trafficRDMA:]), nil
+	return m.Sent, m.OverRDMA, nil
 }
 
 // AppendChanged encodes CHANGED: hosts have come or gone.
 func AppendChanged(b []byte, added, removed bool, stamp int64) []byte {
-	flags := uint32(0)
+	m := changed{Type: TypeChanged, Stamp: stamp}
 	if removed {
-		flags |= hostsGo
+		m.Flags |= hostsGo
 	}
 	if added {
-		flags |= hostsCome
+		m.Flags |= hostsCome
 	}
-	return le.AppendUint64(le.AppendUint32(le.AppendUint32(b, TypeChanged), flags), uint64(stamp))
+	return put(b, m)
 }
 
 // AppendGone encodes GONE: why the world, or the session, has ended.
 func AppendGone(b []byte, code collective.Code, text string) []byte {
 	text = cut(text)
-	m := extend(&b, goneText)
-	le.PutUint32(m[offType:], TypeGone)
-	le.PutUint32(m[goneCode:], uint32(code))
-	le.PutUint32(m[goneTextLen:], uint32(len(text)))
-	le.PutUint32(m[goneTextLen+4:], 0)
-	return append(b, text...)
+	return append(put(b, gone{Type: TypeGone, Code: uint32(code), TextLen: uint32(len(text))}), text...)
 }
 
 // DecodeGone decodes GONE.
 func DecodeGone(b []byte) (*collective.Error, error) {
-	if len(b) < goneText || uint64(len(b)) != goneText+uint64(le.Uint32(b[goneTextLen:])) {
+	var m gone
+	text, ok := getText(b, &m)
+	if !ok || uint32(len(text)) != m.TextLen {
 		return nil, Malformed("end of world of %d bytes", len(b))
 	}
-	return &collective.Error{Code: collective.Code(le.Uint32(b[goneCode:])), Text: string(b[goneText:])}, nil
+	return &collective.Error{Code: collective.Code(m.Code), Text: string(text)}, nil
 }

@@ -1,7 +1,6 @@
 package codec
 
 import (
-	"bytes"
 	"cmp"
 	"math"
 	"strings"
@@ -11,22 +10,24 @@ import (
 	"gorun/collective/kernel"
 )
 
-// Offsets in the messages of a rank. Little-endian, no padding.
+// Layouts of the messages of a rank but SUBMIT.
+type (
+	hello struct {
+		Magic                         [8]byte
+		Version, Process, PID, Unused uint32
+		Token                         [32]byte
+		Zero                          [8]byte
+	}
+	alloc struct {
+		Type, Request uint32
+		Bytes         uint64
+	}
+)
+
+const envText = 4 // offset in ENV
+
+// Offsets in SUBMIT. Little-endian, no padding.
 const (
-	helloVersion = 8
-	helloProcess = 12
-	helloPID     = 16
-	helloUnused  = 20
-	helloToken   = 24
-	helloZero    = 56
-	helloLen     = 64
-
-	allocRequest = 4
-	allocBytes   = 8
-	allocLen     = 16
-
-	envText = 4
-
 	submitHandle    = 4
 	submitKind      = 8
 	submitDtype     = 9
@@ -57,45 +58,35 @@ type Hello struct {
 
 // AppendHello encodes HELLO.
 func AppendHello(b []byte, h Hello) []byte {
-	m := extend(&b, helloLen)
-	clear(m)
-	copy(m, magic)
-	le.PutUint32(m[helloVersion:], h.Version)
-	le.PutUint32(m[helloProcess:], uint32(h.Process))
-	le.PutUint32(m[helloPID:], uint32(h.PID))
-	copy(m[helloToken:], h.Token[:])
-	return b
+	m := hello{Version: h.Version, Process: uint32(h.Process), PID: uint32(h.PID), Token: h.Token}
+	copy(m.Magic[:], magic)
+	return put(b, m)
 }
 
 // DecodeHello decodes HELLO.
 func DecodeHello(b []byte) (Hello, error) {
-	var h Hello
-	if len(b) != helloLen || string(b[:len(magic)]) != magic {
-		return h, Malformed("not a hello")
+	var m hello
+	if !get(b, &m) || string(m.Magic[:]) != magic {
+		return Hello{}, Malformed("not a hello")
 	}
-	h.Version = le.Uint32(b[helloVersion:])
-	process := le.Uint32(b[helloProcess:])
-	h.PID = int(le.Uint32(b[helloPID:]))
-	copy(h.Token[:], b[helloToken:])
-	zero := bytes.Equal(b[helloZero:helloLen], make([]byte, helloLen-helloZero))
-	if process > math.MaxInt32 || le.Uint32(b[helloUnused:]) != 0 || !zero {
-		return h, Malformed("hello with unknown fields")
+	if m.Process > math.MaxInt32 || m.Unused != 0 || m.Zero != [8]byte{} {
+		return Hello{}, Malformed("hello with unknown fields")
 	}
-	h.Process = int(process)
-	return h, nil
+	return Hello{m.Version, int(m.Process), int(m.PID), m.Token}, nil
 }
 
 // AppendAlloc encodes ALLOC.
 func AppendAlloc(b []byte, request uint32, n uint64) []byte {
-	return le.AppendUint64(le.AppendUint32(le.AppendUint32(b, TypeAlloc), request), n)
+	return put(b, alloc{TypeAlloc, request, n})
 }
 
 // DecodeAlloc decodes ALLOC.
 func DecodeAlloc(b []byte) (request uint32, n uint64, err error) {
-	if len(b) != allocLen {
+	var m alloc
+	if !get(b, &m) {
 		return 0, 0, Malformed("alloc of %d bytes", len(b))
 	}
-	return le.Uint32(b[allocRequest:]), le.Uint64(b[allocBytes:]), nil
+	return m.Request, m.Bytes, nil
 }
 
 // DecodeEnv decodes ENV, a variable as NAME=value.
@@ -128,7 +119,6 @@ type Call struct {
 	Pre, Post float64 // to encode, 0 is 1
 	In, Out   Piece
 	TakesSlot bool // the rank would take a slot for the next use of the name
-
 	TakesWide bool // also a wide one
 	TakesBelt bool // also one on the belt
 }
@@ -209,7 +199,6 @@ func DecodeSubmit(b []byte, m *Submit) error {
 			In:        piece(b, submitInRegion, submitInOffset, submitInBytes),
 			Out:       piece(b, submitOutRegion, submitOutOffset, submitOutBytes),
 			TakesSlot: slot,
-
 			TakesWide: wide,
 			TakesBelt: belt,
 		},
