@@ -22,6 +22,15 @@ func (s *Session) send() error {
 	return os.NewSyscallError("send", retry(func() error { return unix.Send(s.fd, s.out, unix.MSG_NOSIGNAL) }))
 }
 
+// ask sends a message, and hands answer what comes that is not about an operation until it has the answer.
+func (s *Session) ask(answer func(kind uint32, b []byte, fd int) (done bool, err error)) error {
+	err := s.send()
+	for done := false; err == nil && !done; {
+		err = s.receive(func(kind uint32, b []byte, fd int) (err error) { done, err = answer(kind, b, fd); return err })
+	}
+	return err
+}
+
 // receive takes the next message, and hands it to answer if it is not about an operation.
 func (s *Session) receive(answer func(kind uint32, b []byte, fd int) error) error {
 	n, fd, err := s.read(answer != nil || len(s.carries) > 0 || s.slots != nil && s.slots.offered != 0)
@@ -61,10 +70,8 @@ func (s *Session) receive(answer func(kind uint32, b []byte, fd int) error) erro
 			s.gone = why
 		}
 		return s.gone
-	case codec.TypeChanged:
-		return nil // a rank that keeps its world ignores that
-	case codec.TypeWake:
-		return nil // a rank that waits in a slot looks again
+	case codec.TypeChanged, codec.TypeWake:
+		return nil // a rank keeps its world, and looks again in a slot
 	case codec.TypeShow:
 		return s.slots.see(b, fd)
 	case codec.TypeHide:

@@ -153,11 +153,7 @@ func (s *Session) release() {
 func (s *Session) Close() error {
 	defer s.release()
 	s.out = codec.AppendPair(s.out[:0], codec.TypeBye, 0)
-	err := s.send()
-	for left := false; err == nil && !left; {
-		err = s.receive(func(kind uint32, _ []byte, _ int) error { left = left || kind == codec.TypeGoodbye; return nil })
-	}
-	if err != nil {
+	if err := s.ask(func(kind uint32, _ []byte, _ int) (bool, error) { return kind == codec.TypeGoodbye, nil }); err != nil {
 		return fmt.Errorf("say goodbye: %w", err)
 	}
 	return nil
@@ -165,34 +161,26 @@ func (s *Session) Close() error {
 
 // Alloc returns n bytes of zeroed shared memory, rounded up. It stays until Free or Close.
 func (s *Session) Alloc(n int) (*Memory, error) {
-	var m *Memory
-	request := s.number()
-	s.out = codec.AppendAlloc(s.out[:0], request, uint64(n))
-	err := s.send()
-	for err == nil && m == nil {
-		err = s.receive(func(kind uint32, b []byte, fd int) error {
-			switch kind {
-			case codec.TypeRegion:
-				_, number, size, err := codec.DecodeRegion(b)
-				if err != nil {
-					return err
-				}
-				data, err := mmap(fd, size, unix.PROT_READ|unix.PROT_WRITE)
-				if err != nil {
-					return err
-				}
-				m = &Memory{Bytes: data, region: number}
-				s.memories[m] = true
-			case codec.TypeFail:
-				_, _, why, err := codec.DecodeFail(b)
-				return errors.Join(err, why)
+	m := &Memory{}
+	s.out = codec.AppendAlloc(s.out[:0], s.number(), uint64(n))
+	err := s.ask(func(kind uint32, b []byte, fd int) (done bool, err error) {
+		var size int
+		switch kind {
+		case codec.TypeRegion:
+			if _, m.region, size, err = codec.DecodeRegion(b); err == nil {
+				m.Bytes, err = mmap(fd, size, unix.PROT_READ|unix.PROT_WRITE)
 			}
-			return nil
-		})
-	}
+			return true, err
+		case codec.TypeFail:
+			_, _, why, err := codec.DecodeFail(b)
+			return true, errors.Join(err, why)
+		}
+		return false, nil
+	})
 	if err != nil {
 		return nil, fmt.Errorf("allocate %d bytes of shared memory: %w", n, err)
 	}
+	s.memories[m] = true
 	return m, nil
 }
 
@@ -217,15 +205,12 @@ func (s *Session) Free(m *Memory) error {
 // Traffic returns the bytes that this host has sent to others since its daemon began, and how many of them went over RDMA.
 func (s *Session) Traffic() (sent, overRDMA uint64, err error) {
 	s.out = codec.AppendPair(s.out[:0], codec.TypeTraffic, 0)
-	err = s.send()
-	for heard := false; err == nil && !heard; {
-		err = s.receive(func(kind uint32, b []byte, _ int) (err error) {
-			if heard = kind == codec.TypeTraffic; heard {
-				sent, overRDMA, err = codec.DecodeTraffic(b)
-			}
-			return err
-		})
-	}
+	err = s.ask(func(kind uint32, b []byte, _ int) (done bool, err error) {
+		if done = kind == codec.TypeTraffic; done {
+			sent, overRDMA, err = codec.DecodeTraffic(b)
+		}
+		return done, err
+	})
 	if err != nil {
 		return 0, 0, fmt.Errorf("ask for traffic: %w", err)
 	}

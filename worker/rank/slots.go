@@ -80,23 +80,17 @@ func (s *Session) openSlots() error {
 		return nil
 	}
 	s.out = codec.AppendPair(s.out[:0], codec.TypeSlots, 0)
-	err := s.send()
-	l := &slotTable{ranks: w.LocalSize, self: w.LocalRank, doorbell: -1,
-		table: map[string]*slot{},
-		seen:  map[regionOf][]byte{}}
-	for err == nil && l.memory == nil {
-		err = s.receive(func(kind uint32, b []byte, fd int) error {
-			if kind != codec.TypeSlots {
-				return codec.Malformed("type %d instead of slots", kind)
-			}
-			size, err := codec.DecodeSlots(b)
-			if err != nil {
-				return err
-			}
+	l := &slotTable{ranks: w.LocalSize, self: w.LocalRank, doorbell: -1, table: map[string]*slot{}, seen: map[regionOf][]byte{}}
+	err := s.ask(func(kind uint32, b []byte, fd int) (done bool, err error) {
+		if kind != codec.TypeSlots {
+			return false, codec.Malformed("type %d instead of slots", kind)
+		}
+		size, err := codec.DecodeSlots(b)
+		if err == nil {
 			l.memory, err = mmap(fd, size, unix.PROT_READ|unix.PROT_WRITE)
-			return err
-		})
-	}
+		}
+		return true, err
+	})
 	if err != nil {
 		return fmt.Errorf("open slots: %w", err)
 	}

@@ -31,12 +31,8 @@ func (l *slotTable) see(b []byte, fd int) error {
 	if l == nil || place >= l.ranks || place == l.self || l.seen[key] != nil {
 		return codec.Malformed("memory %d of rank %d of this host, which it cannot have", number, place)
 	}
-	data, err := mmap(fd, size, unix.PROT_READ|unix.PROT_WRITE)
-	if err != nil {
-		return err
-	}
-	l.seen[key] = data
-	return nil
+	l.seen[key], err = mmap(fd, size, unix.PROT_READ|unix.PROT_WRITE)
+	return err
 }
 
 // unsee unmaps memory that its rank has freed.
