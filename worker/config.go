@@ -29,7 +29,7 @@ type Config struct {
 	State string
 	// Report writes to the log of the host, for its administrators; nil if it has none.
 	Report func(text string)
-	// LauncherLease is shared with the connection of the launcher; nil if the daemon ends with it.
+	// LauncherLease is shared with the connection of the launcher; nil for one of its own.
 	LauncherLease *LauncherLease
 
 	linkTimeout, shutdownGrace time.Duration // in place of the usual ones, for tests; 0 for those

@@ -6,6 +6,7 @@ import (
 
 	"gorun/rendezvous/epoch"
 	"gorun/rendezvous/gossip"
+	"gorun/rendezvous/liveness"
 	"gorun/rendezvous/pause"
 	"gorun/rendezvous/wire"
 )
@@ -18,11 +19,11 @@ func (d *daemon) gossiped(ctx context.Context, ev gossip.Event) {
 	switch ev.Kind {
 	case gossip.Left:
 		d.peers.GossipLost(time.Now(), ev.Peer)
-		d.cfg.LauncherLease.silent(ev.Peer)
+		d.cfg.LauncherLease.note(func(s *liveness.LauncherLease) { s.Silent(ev.Peer) })
 		d.reportPeers()
 	case gossip.Joined:
 		d.gossipHears(ev.Peer)
-		d.cfg.LauncherLease.heard(ev.Peer)
+		d.cfg.LauncherLease.note(func(s *liveness.LauncherLease) { s.Heard(ev.Peer) })
 		d.repeatDeaf(ev.Peer)
 		d.member.Step(ctx, epoch.Event{Seen: &ev.Peer})
 	case gossip.Message:
@@ -46,9 +47,9 @@ func (d *daemon) receiveFrom(ctx context.Context, peer int, m wire.Message) {
 	case *wire.Moved:
 		d.peerMoved(m)
 	case *wire.Without:
-		d.cfg.LauncherLease.left(m.Epoch)
+		d.cfg.LauncherLease.note(func(s *liveness.LauncherLease) { s.Left(m.Epoch) })
 	case *wire.Hears:
-		d.cfg.LauncherLease.peer(m)
+		d.cfg.LauncherLease.note(func(s *liveness.LauncherLease) { s.Peer(m.Host, m.Stamp, m.Launcher) })
 	case *wire.Pause:
 		d.pauses.Step(ctx, pause.Event{Message: m})
 	case *wire.Facts:

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"gorun/rendezvous/liveness"
-	"gorun/rendezvous/wire"
 )
 
 // LauncherLease decides how long a daemon waits for a silent launcher. It guards a liveness.LauncherLease, which the
@@ -26,9 +25,6 @@ func NewLauncherLease() *LauncherLease {
 
 // Hears notes whether this host hears the launcher.
 func (l *LauncherLease) Hears(hears bool) {
-	if l == nil {
-		return
-	}
 	l.mu.Lock()
 	changed := l.hears != hears
 	l.hears = hears
@@ -57,9 +53,6 @@ func (l *LauncherLease) Extend(waited time.Duration) bool {
 
 // deaf reports whether this host does not hear the launcher.
 func (l *LauncherLease) deaf() bool {
-	if l == nil {
-		return false
-	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return !l.hears
@@ -67,9 +60,6 @@ func (l *LauncherLease) deaf() bool {
 
 // note applies a change to the state.
 func (l *LauncherLease) note(change func(*liveness.LauncherLease)) {
-	if l == nil {
-		return
-	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	change(&l.state)
@@ -77,42 +67,7 @@ func (l *LauncherLease) note(change func(*liveness.LauncherLease)) {
 
 // signalled takes a signal that the launcher received and forwards to its ranks: Ctrl-Z suspends the lease.
 func (l *LauncherLease) signalled(number int) {
-	switch syscall.Signal(number) {
-	case syscall.SIGTSTP:
-		l.note(func(s *liveness.LauncherLease) { s.Stopped(true) })
-	case syscall.SIGCONT:
-		l.note(func(s *liveness.LauncherLease) { s.Stopped(false) })
+	if signal := syscall.Signal(number); signal == syscall.SIGTSTP || signal == syscall.SIGCONT {
+		l.note(func(s *liveness.LauncherLease) { s.Stopped(signal == syscall.SIGTSTP) })
 	}
-}
-
-func (l *LauncherLease) configure(t liveness.Timing) {
-	l.note(func(s *liveness.LauncherLease) { s.Configure(t) })
-}
-
-func (l *LauncherLease) world(epoch uint32, peers []int, lease time.Duration) {
-	l.note(func(s *liveness.LauncherLease) { s.World(epoch, peers, lease) })
-}
-
-func (l *LauncherLease) end() { l.note((*liveness.LauncherLease).End) }
-
-func (l *LauncherLease) over() { l.note((*liveness.LauncherLease).Over) }
-
-func (l *LauncherLease) left(epoch uint32) {
-	l.note(func(s *liveness.LauncherLease) { s.Left(epoch) })
-}
-
-func (l *LauncherLease) peer(m *wire.Hears) {
-	l.note(func(s *liveness.LauncherLease) { s.Peer(m.Host, m.Stamp, m.Launcher) })
-}
-
-func (l *LauncherLease) silent(peer int) {
-	l.note(func(s *liveness.LauncherLease) { s.Silent(peer) })
-}
-
-func (l *LauncherLease) heard(peer int) {
-	l.note(func(s *liveness.LauncherLease) { s.Heard(peer) })
-}
-
-func (l *LauncherLease) hungUp(peers map[int]bool) {
-	l.note(func(s *liveness.LauncherLease) { s.HungUp(peers) })
 }

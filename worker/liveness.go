@@ -30,7 +30,7 @@ func (d *daemon) reportPeers() {
 			gone[peer] = true
 		}
 	}
-	d.cfg.LauncherLease.hungUp(gone)
+	d.cfg.LauncherLease.note(func(s *liveness.LauncherLease) { s.HungUp(gone) })
 	d.sendEvidence(d.peers.Look(time.Now(), seen))
 }
 
@@ -88,9 +88,6 @@ func (d *daemon) lost(peer int, err error) {
 // watchLauncher reports to the peers when this host stops hearing its launcher, and when it hears the launcher again.
 func (d *daemon) watchLauncher(ctx context.Context) {
 	l := d.cfg.LauncherLease
-	if l == nil {
-		return
-	}
 	for stamp := uint64(1); ; stamp++ {
 		select {
 		case <-l.changed:
@@ -119,7 +116,7 @@ func (d *daemon) repeatDeaf(peer int) {
 
 // releaseOthers notifies hosts that are not in the next world that the launcher will not come back to them.
 func (d *daemon) releaseOthers(former, next *wire.Roster) {
-	if d.cfg.LauncherLease == nil || former == nil {
+	if former == nil {
 		return
 	}
 	for _, p := range former.Peers {

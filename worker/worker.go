@@ -22,6 +22,7 @@ import (
 	"syscall"
 	"time"
 
+	"gorun/rendezvous/liveness"
 	"gorun/rendezvous/pause"
 	"gorun/rendezvous/wire"
 	"gorun/topology/probe"
@@ -52,6 +53,9 @@ const exitUsage = 2
 
 // Run serves one job. The end of ctx ends the job at once.
 func Run(ctx context.Context, cfg Config) error {
+	if cfg.LauncherLease == nil {
+		cfg.LauncherLease = NewLauncherLease()
+	}
 	d := &daemon{cfg: cfg, out: wire.NewWriter(cfg.Out), inbox: inbox{messages: make(chan wire.Message)}, loop: loop.New(),
 		paths: newPaths()}
 	if err := d.out.Write(&wire.Hello{Proto: wire.Proto, Version: cfg.Version, PID: os.Getpid()}); err != nil {
@@ -99,7 +103,7 @@ func Run(ctx context.Context, cfg Config) error {
 	cancel()
 	err = errors.Join(err, d.close())
 	if !d.inbox.gone {
-		d.cfg.LauncherLease.over()
+		d.cfg.LauncherLease.note((*liveness.LauncherLease).Over)
 		if d.log != nil {
 			d.log.finish()
 		}
@@ -120,19 +124,21 @@ func (d *daemon) open(end, ctx context.Context) error {
 		return errors.New("check job: incomplete")
 	}
 	d.peers = newPeerWatch(job)
-	d.cfg.LauncherLease.configure(d.peers.timing)
-	d.cfg.LauncherLease.world(0, nil, d.peers.lease)
+	d.cfg.LauncherLease.note(func(s *liveness.LauncherLease) {
+		s.Configure(d.peers.timing)
+		s.World(0, nil, d.peers.lease)
+	})
 	d.log = openJournal(d.out, job.Verbose)
 	d.openServices()
 	d.openTuning()
 	var err error
 	var interfaces []probe.Interface
 	d.machine, interfaces, err = machine.Open(ctx, machine.Config{Job: job, Loop: d.loop, Out: d.out,
-		Daemon: machineDaemon{d}, Seen: d.cfg.Seen})
+		Daemon: services{d}, Seen: d.cfg.Seen})
 	if err != nil {
 		return err
 	}
-	d.net = network.New(network.Config{Job: job, Loop: d.loop, Out: d.out, Log: d.log.Logger, Daemon: networkDaemon{d},
+	d.net = network.New(network.Config{Job: job, Loop: d.loop, Out: d.out, Log: d.log.Logger, Daemon: services{d},
 		Lease: d.peers.lease, NoRDMA: d.cfg.NoRDMA})
 	d.openMembership()
 	d.openMoves()
@@ -225,7 +231,7 @@ func (d *daemon) openRanks(ctx context.Context) error {
 		return err
 	}
 	d.ranks, err = ranks.Open(ranks.Config{Job: d.job, Loop: d.loop, Out: d.out, Log: d.log.Logger, Exe: d.cfg.Exe, Tree: d.tree, Python: d.venv,
-		Env: d.cfg.Env, Daemon: ranksDaemon{d},
+		Env: d.cfg.Env, Daemon: services{d},
 		Sessions: d.sessions, Socket: socket, MPI: d.mpi, Horovod: d.horovod, NICs: d.net.NICs(), Describe: d.net.Describe,
 		ShutdownGrace: d.cfg.shutdownGrace})
 	return err
@@ -284,8 +290,7 @@ func (d *daemon) run(ctx, work context.Context) {
 			// Before the ends of the ranks, which would look as if the launcher had asked for them.
 			d.fail("run", context.Cause(ctx), "")
 			ended, d.inbox.gone = nil, true
-			d.member.End()
-			d.cfg.LauncherLease.end()
+			d.endWorlds()
 			d.ranks.Stops.KillAfter(work, func() {
 				if d.cfg.Flush != nil { // or ranks of other hosts, which fail because these end, may be taken for the cause
 					d.cfg.Flush(flushTimeout)
@@ -345,8 +350,7 @@ func (d *daemon) receive(ctx context.Context, m wire.Message) {
 		case m.Now:
 			d.stop(ctx, 0)
 		case m.Interrupt:
-			d.member.End()
-			d.cfg.LauncherLease.end()
+			d.endWorlds()
 			d.ranks.Stops.Interrupt(ctx, grace)
 		default:
 			d.stop(ctx, grace)
@@ -358,9 +362,14 @@ func (d *daemon) receive(ctx context.Context, m wire.Message) {
 
 // stop ends all ranks; it may be called again with less grace.
 func (d *daemon) stop(ctx context.Context, grace time.Duration) {
-	d.member.End()
-	d.cfg.LauncherLease.end()
+	d.endWorlds()
 	d.ranks.Stops.Stop(ctx, grace)
+}
+
+// endWorlds keeps other worlds from beginning: the ranks are about to end.
+func (d *daemon) endWorlds() {
+	d.member.End()
+	d.cfg.LauncherLease.note((*liveness.LauncherLease).End)
 }
 
 // tellGone logs on the host why its ranks are ended, if the launcher did not end the job: no one else hears of it.
