@@ -3,9 +3,6 @@
 package stacks
 
 import (
-	"fmt"
-	"io"
-	"os"
 	"strings"
 )
 
@@ -18,16 +15,7 @@ const (
 // Kernel returns the functions of the kernel that the main thread of a process is in, the innermost first; nil if it is
 // in none, or the kernel does not show them to this user: it shows them to root alone.
 func Kernel(pid int) []string {
-	f, err := os.Open(fmt.Sprintf("/proc/%d/stack", pid))
-	if err != nil {
-		return nil
-	}
-	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, 2*mostFunctions*longestName))
-	if err != nil {
-		return nil
-	}
-	return parseKernel(string(b))
+	return parseKernel(read(pid, "stack"))
 }
 
 // parseKernel reads lines such as "[<0>] nfs_wait_bit_killable+0x1e/0x90 [nfs]".

@@ -7,7 +7,6 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 )
 
@@ -52,22 +51,7 @@ var tools = []tool{
 func Native(ctx context.Context, pids []int, most int) map[int]Traced {
 	ctx, cancel := context.WithTimeout(ctx, NativeTime-endTime)
 	defer cancel()
-	found := make([]Traced, len(pids))
-	turns := make(chan struct{}, spies)
-	var all sync.WaitGroup
-	for i, pid := range pids {
-		all.Go(func() {
-			turns <- struct{}{}
-			defer func() { <-turns }()
-			found[i] = trace(ctx, pid, most)
-		})
-	}
-	all.Wait()
-	stacks := map[int]Traced{}
-	for i, pid := range pids {
-		stacks[pid] = found[i]
-	}
-	return stacks
+	return ofEach(pids, func(pid int) Traced { return trace(ctx, pid, most) })
 }
 
 // trace reads the stacks of a process by the first tool that can.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -36,24 +37,29 @@ const (
 func Python(ctx context.Context, pids []int) map[int]string {
 	ctx, cancel := context.WithTimeout(ctx, spyTimeout)
 	defer cancel()
-	found := make([]string, len(pids))
+	stacks := ofEach(pids, func(pid int) string { return spy(ctx, pid) })
+	maps.DeleteFunc(stacks, func(_ int, stack string) bool { return stack == "" })
+	return stacks
+}
+
+// ofEach calls look for all processes, for some at a time, and returns the results.
+func ofEach[T any](pids []int, look func(pid int) T) map[int]T {
+	found := make([]T, len(pids))
 	turns := make(chan struct{}, spies)
 	var all sync.WaitGroup
 	for i, pid := range pids {
 		all.Go(func() {
 			turns <- struct{}{}
 			defer func() { <-turns }()
-			found[i] = spy(ctx, pid)
+			found[i] = look(pid)
 		})
 	}
 	all.Wait()
-	stacks := map[int]string{}
+	results := map[int]T{}
 	for i, pid := range pids {
-		if found[i] != "" {
-			stacks[pid] = found[i]
-		}
+		results[pid] = found[i]
 	}
-	return stacks
+	return results
 }
 
 // spy has py-spy read the stacks of a process; "" if there is no py-spy, or it cannot.
@@ -69,10 +75,7 @@ func spy(ctx context.Context, pid int) string {
 	if err := cmd.Run(); err != nil {
 		return ""
 	}
-	threads, err := parseDump(out.text)
-	if err != nil {
-		return ""
-	}
+	threads, _ := parseDump(out.text) // none if it is not py-spy's
 	return format(threads, pid, maxStack)
 }
 
@@ -114,14 +117,9 @@ func same(pid int) bool {
 		name, _ := os.Readlink("/proc/" + process + "/ns/mnt") // "" if it has ended or access is denied
 		return name
 	}
-	for line := range strings.Lines(read(pid, "status")) {
-		if ids, ok := strings.CutPrefix(line, "Uid:"); ok {
-			own := strconv.Itoa(os.Geteuid())
-			other := func(id string) bool { return id != own }
-			return !slices.ContainsFunc(strings.Fields(ids), other) && mounts(strconv.Itoa(pid)) == mounts("self")
-		}
-	}
-	return false
+	ids := strings.Fields(field(read(pid, "status"), "Uid"))
+	other := func(id string) bool { return id != strconv.Itoa(os.Geteuid()) }
+	return len(ids) > 0 && !slices.ContainsFunc(ids, other) && mounts(strconv.Itoa(pid)) == mounts("self")
 }
 
 // read returns a file of a process, "" if it has ended or access is denied.
