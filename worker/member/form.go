@@ -47,24 +47,39 @@ func (m *Membership) SelfChanged(ctx context.Context) {
 	m.Step(ctx, epoch.Event{Self: &host})
 }
 
+const (
+	// tickPeriod is the interval after which what has no answer is repeated, at first. It grows up to maxTickPeriod: where
+	// many hosts are slow, asking them again makes them slower.
+	tickPeriod    = 200 * time.Millisecond
+	maxTickPeriod = 5 * tickPeriod
+)
+
 // Ticks brings the times at which to call Tick.
 func (m *Membership) Ticks() <-chan time.Time { return m.repeat.C }
 
 // Tick repeats what has no answer.
 func (m *Membership) Tick(ctx context.Context) {
 	if m.machine.State() == epoch.Committed {
-		m.repeat.set(tickPeriod)
+		m.tickEvery(tickPeriod)
 		return
 	}
 	m.Step(ctx, epoch.Event{Tick: true})
-	m.repeat.later()
+	m.tickEvery(min(2*m.pace, maxTickPeriod))
+}
+
+// tickEvery sets the interval between ticks.
+func (m *Membership) tickEvery(pace time.Duration) {
+	if pace != m.pace {
+		m.pace = pace
+		m.repeat.Reset(pace)
+	}
 }
 
 // AskAgain repeats at once what has no answer: a host that could not give any is back.
 func (m *Membership) AskAgain(ctx context.Context) {
 	if m.connected && m.machine.State() != epoch.Committed {
 		m.Step(ctx, epoch.Event{Tick: true})
-		m.repeat.set(tickPeriod)
+		m.tickEvery(tickPeriod)
 	}
 }
 

@@ -89,23 +89,24 @@ type Membership struct {
 	ending    bool // no other world begins
 
 	machine  *epoch.Machine
-	repeat   *cadence   // of what the machine has no answer to
-	epoch    uint32     // of the world that the ranks are in, 0 for none
-	current  wire.World // that world, as the launcher heard of it
-	life     *life      // of the world that is prepared or has begun, nil for none
-	needed   []int      // peers that the world in preparation needs links to
-	unlinked []int      // peers that could not be linked since the world began
+	repeat   *time.Ticker  // of what the machine has no answer to
+	pace     time.Duration // between its ticks
+	epoch    uint32        // of the world that the ranks are in, 0 for none
+	current  wire.World    // that world, as the launcher heard of it
+	life     *life         // of the world that is prepared or has begun, nil for none
+	needed   []int         // peers that the world in preparation needs links to
+	unlinked []int         // peers that could not be linked since the world began
 }
 
 // New returns a membership without a roster.
 func New(cfg Config) *Membership {
 	return &Membership{cfg: cfg, job: cfg.Job, machine: epoch.New(epoch.Config{Self: cfg.Job.HostID}),
-		repeat: newCadence()}
+		repeat: time.NewTicker(time.Hour), pace: time.Hour}
 }
 
 // Close ends what makes links, and returns when nothing of it runs.
 func (m *Membership) Close() {
-	m.repeat.stop()
+	m.repeat.Stop()
 	m.life.stop()
 }
 
@@ -141,7 +142,7 @@ func (m *Membership) Members() []int {
 	if m.roster == nil {
 		return nil
 	}
-	return Ascending(m.roster)
+	return slices.Sorted(slices.Values(IDs(m.roster)))
 }
 
 // Others returns the other hosts of the latest roster, none before the first.

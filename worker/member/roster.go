@@ -136,7 +136,7 @@ func (m *Membership) form(ctx context.Context, former *wire.Roster) {
 	m.expect(r)
 	m.Step(ctx, epoch.Event{Roster: &epoch.Roster{Epoch: r.Epoch, Members: IDs(r)}})
 	m.SelfChanged(ctx)
-	m.repeat.set(tickPeriod)
+	m.tickEvery(tickPeriod)
 }
 
 // expect has the daemon take note of the other hosts of a roster, whose ranks start now or whose world is formed.

@@ -42,13 +42,6 @@ func IDs(r *wire.Roster) (ids []int) {
 	return ids
 }
 
-// Ascending returns the ids of a roster's hosts in ascending order.
-func Ascending(r *wire.Roster) []int {
-	ids := IDs(r)
-	slices.Sort(ids)
-	return ids
-}
-
 // Check makes sure that a world can be built on a roster, for the host of an id and a name: the launcher's numbers
 // index our arrays.
 func Check(r *wire.Roster, host int, name string) error {

@@ -77,7 +77,7 @@ func New(cfg Config) *Network {
 
 // Open listens for gossip and links at the addresses where others find this host.
 func (n *Network) Open(ctx context.Context, addrs []netip.Addr) error {
-	key, err := derive(n.job.Secret, n.job.ID, "gossip")
+	key, err := n.Key("gossip")
 	if err != nil {
 		return err
 	}
@@ -107,7 +107,7 @@ func (n *Network) NICs() []string { return n.nics }
 
 // Connect makes the mesh of links, whose segments go to handler.
 func (n *Network) Connect(ctx context.Context, handler link.Handler) error {
-	key, err := derive(n.job.Secret, n.job.ID, "link")
+	key, err := n.Key("link")
 	if err != nil {
 		return err
 	}
@@ -116,9 +116,11 @@ func (n *Network) Connect(ctx context.Context, handler link.Handler) error {
 	n.mesh, err = link.NewMesh(link.Config{Self: n.job.HostID, Job: n.job.ID, Key: key,
 		Encrypt: n.job.Encrypt, Check: n.job.Checksum, Streams: n.job.Streams,
 		Handler: handler, Listener: n.listener, Log: n.cfg.Log, Upgrade: n.upgrade(),
-		Dial: n.dialer(tcp.Options{}),
+		Dial: func(ctx context.Context, peer, stream int) (net.Conn, error) {
+			return n.dial(ctx, tcp.Options{}, peer, stream)
+		},
 		Narrow: func(ctx context.Context, peer, stream, packet int) (net.Conn, error) {
-			return n.dialer(tcp.Options{Segment: packet - headers})(ctx, peer, stream)
+			return n.dial(ctx, tcp.Options{Segment: packet - headers}, peer, stream)
 		},
 		Narrowed: func(found link.Narrowing) { post(func() { n.narrowed(found) }) },
 		Damaged:  func(found link.Damage) { post(func() { n.damaged(found) }) },
@@ -179,15 +181,13 @@ func (n *Network) noRDMA(err error) {
 	}
 }
 
-// dialer returns what opens streams to peers.
-func (n *Network) dialer(transport tcp.Options) func(ctx context.Context, peer, stream int) (net.Conn, error) {
-	return func(ctx context.Context, peer, stream int) (net.Conn, error) {
-		p, ok := member.Peer(n.cfg.Daemon.Peers(), peer)
-		if !ok {
-			return nil, fmt.Errorf("dial host id %d: not in the roster", peer)
-		}
-		return transport.Dial(ctx, routes(p.Data, *n.chosen.Load(), stream))
+// dial opens a stream to a peer.
+func (n *Network) dial(ctx context.Context, transport tcp.Options, peer, stream int) (net.Conn, error) {
+	p, ok := member.Peer(n.cfg.Daemon.Peers(), peer)
+	if !ok {
+		return nil, fmt.Errorf("dial host id %d: not in the roster", peer)
 	}
+	return transport.Dial(ctx, routes(p.Data, *n.chosen.Load(), stream))
 }
 
 // Addr returns the address at which others find this host's gossip.

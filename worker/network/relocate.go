@@ -30,7 +30,12 @@ func (n *Network) candidates(addrs []netip.Addr) ([]string, error) {
 // LookAround returns where this host is found if that is elsewhere than before, and nil if it is not. Streams that go
 // out from addresses which are gone are renewed; others are the other hosts of the roster.
 func (n *Network) LookAround(others []wire.Peer) *wire.Moved {
-	mine := ownAddresses()
+	interfaces, mine := probe.Interfaces(), map[netip.Addr]bool{} // on interfaces that are up or not
+	for _, i := range interfaces {
+		for _, p := range i.Prefixes {
+			mine[p.Addr()] = true
+		}
+	}
 	if hint, err := netip.ParseAddr(n.job.LocalIP); err == nil && !mine[hint.Unmap()] {
 		n.job.LocalIP, n.lost = "", true // what leads here now is what leads to a peer
 		for _, p := range others {
@@ -40,7 +45,7 @@ func (n *Network) LookAround(others []wire.Peer) *wire.Moved {
 			}
 		}
 	}
-	addrs, err := n.addresses(probe.Interfaces())
+	addrs, err := n.addresses(interfaces)
 	if err != nil {
 		return nil // for now there is none
 	}
@@ -90,18 +95,6 @@ func (n *Network) Locate(r *wire.Roster) {
 			n.cfg.Log.Warn("roster: address of a peer", "error", err)
 		}
 	}
-}
-
-// ownAddresses are all that this host has, on interfaces that are up or not.
-func ownAddresses() map[netip.Addr]bool {
-	out := map[netip.Addr]bool{}
-	list, _ := net.InterfaceAddrs()
-	for _, a := range list {
-		if p, err := netip.ParsePrefix(a.String()); err == nil {
-			out[p.Addr().Unmap()] = true
-		}
-	}
-	return out
 }
 
 // addressOf is the IP address of one end of a stream.

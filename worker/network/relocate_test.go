@@ -54,7 +54,7 @@ func (nowhere) Lost(int, error)       {}
 // TestStrangePeer: hosts that no roster names are not looked for.
 func TestStrangePeer(t *testing.T) {
 	n := New(Config{Job: &wire.Job{}, Daemon: nowhere{&wire.Roster{}}})
-	if _, err := n.dialer(tcp.Options{})(t.Context(), 7, 0); err == nil || err.Error() != "dial host id 7: not in the roster" {
+	if _, err := n.dial(t.Context(), tcp.Options{}, 7, 0); err == nil || err.Error() != "dial host id 7: not in the roster" {
 		t.Errorf("dial: %v", err)
 	}
 }

@@ -49,18 +49,19 @@ func (n *Network) Describe() {
 	}
 	host := n.cfg.Daemon.Host()
 	var over []string
-	for i, data := range n.own {
-		address, _, _ := net.SplitHostPort(data)
-		at := slices.IndexFunc(host.NICs, func(n topology.NIC) bool {
-			return slices.ContainsFunc(n.Addrs, func(own string) bool { return strings.HasPrefix(own, address+"/") })
-		})
-		switch {
-		case i > 0 && len(n.nics) == 0: // the others are for when the first is broken
-		case at >= 0:
-			over = append(over, describeNIC(host.NICs[at]))
-		default:
-			over = append(over, address)
+	reached := n.own
+	if len(n.nics) == 0 { // the others are for when the first is broken
+		reached = reached[:min(len(reached), 1)]
+	}
+	for _, data := range reached {
+		at, _ := netip.ParseAddrPort(data)
+		what := at.Addr().String()
+		for _, nic := range host.NICs {
+			if nic.Name == host.NICAt(at.Addr()) {
+				what = describeNIC(nic)
+			}
 		}
+		over = append(over, what)
 	}
 	n.say("data goes over " + strings.Join(over, ", "))
 	if nic, note := host.Idle(); note != "" {
@@ -84,25 +85,21 @@ func chosenOf(names []string, nics []topology.NIC) []topology.NIC {
 }
 
 // DataNIC names the NIC of a host at whose address others find this one first, unless the user chose some.
-func (n *Network) DataNIC(h topology.Host) string {
-	if len(n.job.NICs) > 0 || len(n.own) == 0 {
-		return ""
+func (n *Network) DataNIC(h topology.Host) string { return h.NICAt(n.dataAddress().Addr()) }
+
+// dataAddress is where others find this host first, unless the user chose NICs.
+func (n *Network) dataAddress() (at netip.AddrPort) {
+	if len(n.job.NICs) == 0 && len(n.own) > 0 {
+		at, _ = netip.ParseAddrPort(n.own[0])
 	}
-	at, err := netip.ParseAddrPort(n.own[0])
-	if err != nil {
-		return ""
-	}
-	return h.NICAt(at.Addr())
+	return at
 }
 
 // DataRDMA names the RDMA device that carries data where the peer has one, too; "" if there is none, or the user chose
 // NICs.
 func (n *Network) DataRDMA() string {
-	if n.transport == nil || len(n.job.NICs) > 0 || len(n.own) == 0 {
-		return ""
-	}
-	at, err := netip.ParseAddrPort(n.own[0])
-	if err != nil {
+	at := n.dataAddress()
+	if n.transport == nil || !at.IsValid() {
 		return ""
 	}
 	return n.transport.Device(net.TCPAddrFromAddrPort(at))
