@@ -1,12 +1,11 @@
 package command
 
 import (
-	"archive/zip"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
+	"gorun/worker/packed"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -40,7 +39,7 @@ func preferRDMA(cmd *exec.Cmd, library string) (release func()) {
 		cmd.Args = append(cmd.Args, withoutRDMA, err.Error())
 		return func() {}
 	}
-	startAs(cmd, pathOf(program))
+	startAs(cmd, packed.Path(program))
 	return func() { program.Close() }
 }
 
@@ -53,21 +52,18 @@ func startAs(cmd *exec.Cmd, program string) {
 	cmd.Path, cmd.Args = program, append(cmd.Args, rdmaFor, exe)
 }
 
-// pathOf names an open file also for a child of this process.
-func pathOf(f *os.File) string { return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), f.Fd()) }
-
 // openRDMA returns gorund-rdma in memory, if it works here.
 func openRDMA(library string) (*os.File, error) {
 	if devices, _ := filepath.Glob("/dev/infiniband/uverbs*"); len(devices) == 0 && library == "" {
 		return nil, errors.New("no RDMA device (/dev/infiniband/uverbs*); load ib_uverbs and its driver, pass it to containers")
 	}
-	program, err := unpackRDMA()
+	program, err := packed.Open("/proc/self/exe", rdmaProgram)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("open gorund-rdma: %w", err)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), checkLimit)
 	defer cancel()
-	check := exec.CommandContext(ctx, pathOf(program), "worker", rdmaCheck+"="+library)
+	check := exec.CommandContext(ctx, packed.Path(program), "worker", rdmaCheck+"="+library)
 	check.WaitDelay = time.Second // what the library starts may keep the output open
 	check.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: unix.SIGKILL}
 	runtime.LockOSThread() // the kernel sends that signal when this thread ends
@@ -85,31 +81,6 @@ func openRDMA(library string) (*os.File, error) {
 		return nil, fmt.Errorf("gorund-rdma does not start here: %s", cmp.Or(said, err.Error()))
 	}
 	return program, nil
-}
-
-// unpackRDMA puts the program into a file in memory.
-func unpackRDMA() (*os.File, error) {
-	self, err := zip.OpenReader("/proc/self/exe")
-	if err != nil {
-		return nil, errors.New("this program was built without gorund-rdma")
-	}
-	defer self.Close()
-	packed, err := self.Open(rdmaProgram)
-	if err != nil {
-		return nil, errors.New("this program was built without gorund-rdma")
-	}
-	defer packed.Close()
-	fd, err := unix.MemfdCreate(rdmaProgram, unix.MFD_CLOEXEC)
-	if err != nil {
-		return nil, fmt.Errorf("make file in memory: %w", err)
-	}
-	// It is executed through a descriptor for reading only: a file that is open for writing cannot be.
-	writing := os.NewFile(uintptr(fd), rdmaProgram)
-	defer writing.Close()
-	if _, err := io.Copy(writing, packed); err != nil {
-		return nil, fmt.Errorf("unpack gorund-rdma: %w", err)
-	}
-	return os.Open(pathOf(writing))
 }
 
 // rdmaWords are the arguments of a worker that concern RDMA.

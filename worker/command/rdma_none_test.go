@@ -16,7 +16,7 @@ func TestWithoutRDMA(t *testing.T) {
 	if cmd.Path != "/proc/self/exe" || strings.Join(rest, " ") != "worker --daemon" || found.exe != "" {
 		t.Errorf("%s %q would be started", cmd.Path, cmd.Args)
 	}
-	if found.missing == nil || found.missing.Error() != "this program was built without gorund-rdma" {
+	if found.missing == nil || found.missing.Error() != "open gorund-rdma: this gorun was built without it" {
 		t.Errorf("the reason is %v", found.missing)
 	}
 	err := Process{}.Parse([]string{"worker", "--rdma-check="})(t.Context())

@@ -15,6 +15,7 @@ import (
 
 	"gorun/rendezvous/wire"
 	"gorun/worker/member"
+	"gorun/worker/packed"
 	"gorun/worker/proc"
 	"gorun/worker/rankenv"
 )
@@ -31,7 +32,7 @@ func (s *Starter) factsOf(ctx context.Context, rank wire.Rank, gpus []string) (*
 		Python: cfg.Python, Binary: cfg.Exe, Socket: cfg.Socket, Token: hex.EncodeToString(token[:]), SpareCPUs: s.cpus.binding.spareOf(rank),
 		Threads:    s.cpus.threadsOf(rank),
 		MasterAddr: roster.MasterAddr, MasterPort: roster.MasterPort, Coordinator: coordinator(roster),
-		MPILibrary: s.library.path(), Accelerator: hasAccelerator(os.DirFS("/")), Verbose: job.Verbose,
+		Accelerator: hasAccelerator(os.DirFS("/")), Verbose: job.Verbose,
 		GPUPath: job.GPUPath}
 	_, f.Dir = s.programOf(rank, "")
 	if f.Spare = lists(roster.Spares, rank.Process); f.Spare {
@@ -47,6 +48,9 @@ func (s *Starter) factsOf(ctx context.Context, rank wire.Rank, gpus []string) (*
 		if f.NIC = host.NICAt(at.Addr()); f.NIC != "" {
 			f.Addr, f.RDMA, f.NCCLBy = at.Addr().Unmap().String(), len(host.RDMA) > 0, ncclConfigured(os.ReadFile, slices.Concat(cfg.Env, job.Env))
 		}
+	}
+	if s.library != nil {
+		f.MPILibrary = packed.Path(s.library)
 	}
 	f.Group, f.Groups = groupOf(roster, job.HostID)
 	f.Counters, f.Stacks = s.gauges.paths(rank.Process)

@@ -8,14 +8,15 @@ import (
 	"testing"
 
 	"gorun/contrib/must"
+	"gorun/rendezvous/wire"
 )
 
 // TestPortIsKept: no one else gets a port that is kept for the ranks, and who asks there too early is refused.
 func TestPortIsKept(t *testing.T) {
-	p, err := freePort()
-	must.Do(t, err)
+	var p ports
+	must.Do(t, p.reserve(&wire.Job{}))
 	defer p.release()
-	at := fmt.Sprintf("127.0.0.1:%d", p.number)
+	at := fmt.Sprintf("127.0.0.1:%d", p.numbers[0])
 	if conn, err := net.Dial("tcp", at); !errors.Is(err, syscall.ECONNREFUSED) {
 		if err == nil {
 			conn.Close()

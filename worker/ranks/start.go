@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"gorun/rendezvous/wire"
+	"gorun/worker/packed"
 	"gorun/worker/proc"
 	"gorun/worker/rankenv"
 	"gorun/worker/signs"
@@ -28,7 +29,7 @@ type Starter struct {
 	processes  processes
 	ports      ports
 	cpus       cpus
-	library    *library // nil if JAX's own programs do not get it
+	library    *os.File // libgorun, for JAX's own programs; nil if they do not get it
 	gauges     gauges
 	singletons *singletons
 }
@@ -39,8 +40,8 @@ func (s *Starter) open() (err error) {
 		return err
 	}
 	if s.cfg.Job.JAX != "" {
-		if s.library, err = openLibrary(s.cfg.Exe); err != nil {
-			return fmt.Errorf("--jax-engine: %w", err)
+		if s.library, err = packed.Open(s.cfg.Exe, "gorun/libgorun.so"); err != nil {
+			return fmt.Errorf("--jax-engine: open native library: %w", err)
 		}
 	}
 	return nil
@@ -49,15 +50,12 @@ func (s *Starter) open() (err error) {
 func (s *Starter) close() {
 	s.gauges.close()
 	s.ports.release()
-	s.library.close()
+	s.library.Close() // nil is no file, which is an error
 }
 
 // Ports returns the ports that are kept free until the ranks start: torch's, and other frameworks'.
 func (s *Starter) Ports() (master int, others []int) {
-	for _, p := range s.ports[1:] {
-		others = append(others, p.number)
-	}
-	return s.ports[0].number, others
+	return s.ports.numbers[0], s.ports.numbers[1:]
 }
 
 // Admit has the sessions expect the processes of a roster.
