@@ -3,7 +3,6 @@ package probe
 import (
 	"context"
 	"encoding/xml"
-	"os/exec"
 	"regexp"
 	"slices"
 	"strings"
@@ -33,19 +32,10 @@ var guestinfoLabels = []string{"esxi", "rack", "zone"}
 // sessionID matches the output of stat sessionid.
 var sessionID = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^0x[0-9a-f]{1,16}$`) })
 
-// runTool returns the standard output of one of VMware's programs.
-type runTool func(ctx context.Context, program string, args ...string) ([]byte, error)
-
-func executeTools(ctx context.Context, program string, args ...string) ([]byte, error) {
-	cmd := exec.CommandContext(ctx, program, args...)
-	cmd.WaitDelay = time.Second
-	return cmd.Output()
-}
-
 // askTools returns labels of the host that an administrator has set as guestinfo.gorun.esxi, .rack and .zone,
 // and those for the hypervisor's release and hardware. It also returns the session id. All are empty if the programs do
 // not answer.
-func askTools(ctx context.Context, run runTool) (labels map[string]string, session string) {
+func askTools(ctx context.Context, run runner) (labels map[string]string, session string) {
 	if run == nil {
 		return nil, ""
 	}

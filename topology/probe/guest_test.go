@@ -31,7 +31,7 @@ func TestTools(t *testing.T) {
 		"strange":     {map[string]string{"esxi": "a\x1b[2Jb", "rack": strings.Repeat("r", 300), "zone": "  ", "session": "version\nversion =\n", "sessionid": "0x12 34"}, nil, ""},
 	} {
 		root := probetest.Unpack(t, "testdata/vsphere.txtar")
-		h, err := probe.Prober{Root: root, Tools: func(_ context.Context, program string, args ...string) ([]byte, error) {
+		h, err := probe.Prober{Root: root, Run: func(_ context.Context, program string, args ...string) ([]byte, error) {
 			key := args[len(args)-1]
 			if program == "vmtoolsd" {
 				key = strings.TrimPrefix(key, "info-get guestinfo.gorun.")
@@ -49,8 +49,10 @@ func TestTools(t *testing.T) {
 	}
 	// What is no machine of VMware's is not asked.
 	root := probetest.Unpack(t, "testdata/baremetal.txtar")
-	_, err := probe.Prober{Root: root, Tools: func(context.Context, string, ...string) ([]byte, error) {
-		t.Error("asked")
+	_, err := probe.Prober{Root: root, Run: func(_ context.Context, program string, _ ...string) ([]byte, error) {
+		if program != "nvidia-smi" {
+			t.Error("asked")
+		}
 		return nil, nil
 	}}.Probe(t.Context())
 	if err != nil {

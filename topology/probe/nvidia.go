@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/csv"
 	"fmt"
-	"os/exec"
 	"path"
 	"regexp"
 	"slices"
@@ -17,18 +16,12 @@ import (
 	"gorun/topology"
 )
 
-// runner runs nvidia-smi and returns its standard output.
-type runner = func(ctx context.Context, args ...string) ([]byte, error)
+// nvidiaSMI is the program that describes GPUs.
+const nvidiaSMI = "nvidia-smi"
 
 // nvidiaPatience bounds all calls of nvidia-smi together: they take seconds if it has to wake the GPUs, and do not end
 // if the driver is stuck.
 const nvidiaPatience = 8 * time.Second
-
-func execute(ctx context.Context, args ...string) ([]byte, error) {
-	cmd := exec.CommandContext(ctx, "nvidia-smi", args...)
-	cmd.WaitDelay = time.Second
-	return cmd.Output()
-}
 
 // askNvidia returns the GPUs in the order of nvidia-smi, nil if it lists none. Facts that a later query does
 // not return stay unknown.
@@ -36,7 +29,7 @@ func askNvidia(ctx context.Context, run runner) []topology.GPU {
 	ctx, cancel := context.WithTimeout(ctx, nvidiaPatience)
 	defer cancel()
 	ask := func(args ...string) string {
-		out, err := run(ctx, args...)
+		out, err := run(ctx, nvidiaSMI, args...)
 		if err != nil {
 			return ""
 		}

@@ -11,6 +11,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"runtime"
@@ -19,6 +20,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"gorun/topology"
 )
@@ -37,22 +39,24 @@ func Probe(ctx context.Context, root string) (topology.Host, error) {
 // This describes the machine that it runs on, and returns its interfaces at that time. If the user gives the path of
 // vmtoolsd, the machine is a VMware VM, and the other programs of VMware Tools lie beside it.
 func This(ctx context.Context, vmtoolsd string) (topology.Host, []Interface, error) {
-	p := Prober{Root: "/", Run: execute, Tools: executeTools, live: true, vmware: vmtoolsd != ""}
-	if vmtoolsd != "" {
-		p.Tools = func(ctx context.Context, program string, args ...string) ([]byte, error) {
-			return executeTools(ctx, filepath.Join(filepath.Dir(vmtoolsd), program), args...)
+	run := func(ctx context.Context, program string, args ...string) ([]byte, error) {
+		if vmtoolsd != "" && program != nvidiaSMI {
+			program = filepath.Join(filepath.Dir(vmtoolsd), program)
 		}
+		cmd := exec.CommandContext(ctx, program, args...)
+		cmd.WaitDelay = time.Second
+		return cmd.Output()
 	}
-	return p.probe(ctx)
+	return Prober{Root: "/", Run: run, live: true, vmware: vmtoolsd != ""}.probe(ctx)
 }
+
+// runner returns the standard output of a program: nvidia-smi, or one of VMware Tools.
+type runner = func(ctx context.Context, program string, args ...string) ([]byte, error)
 
 // Prober describes a machine from its file system and from the output of programs.
 type Prober struct {
 	Root string
-	// Run returns the standard output of nvidia-smi with these arguments; nil runs nothing.
-	Run func(ctx context.Context, args ...string) ([]byte, error)
-	// Tools returns the standard output of a program of VMware Tools, in a VMware VM; nil runs nothing.
-	Tools func(ctx context.Context, program string, args ...string) ([]byte, error)
+	Run  runner // nil runs nothing
 
 	live   bool // the machine is the one this process runs on
 	vmware bool // the user declared it a VMware VM
@@ -95,15 +99,13 @@ func (p Prober) probe(ctx context.Context) (topology.Host, []Interface, error) {
 		host.Switches = nvswitches(t)
 	}
 	if host.Platform == "vmware" || p.vmware {
-		host.Labels, host.Session = askTools(ctx, p.Tools)
+		host.Labels, host.Session = askTools(ctx, p.Run)
+		sources := map[string]string{}
 		for _, label := range guestinfoLabels {
-			if host.Labels[label] == "" {
-				continue
+			if host.Labels[label] != "" {
+				sources[label] = "guestinfo"
+				host.LabelSources = sources
 			}
-			if host.LabelSources == nil {
-				host.LabelSources = map[string]string{}
-			}
-			host.LabelSources[label] = "guestinfo"
 		}
 	}
 	var interfaces []Interface

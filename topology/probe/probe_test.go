@@ -205,7 +205,7 @@ func TestNvidiaNonsense(t *testing.T) {
 	mkTarget(t, filepath.Join(root, "sys"))
 	mkTarget(t, filepath.Join(root, "proc/driver/nvidia/gpus"))
 	for _, said := range []string{"", "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.\n", "0, a, b, c, d\nGPU0\n"} {
-		h, err := probe.Prober{Root: root, Run: func(context.Context, ...string) ([]byte, error) { return []byte(said), nil }}.Probe(t.Context())
+		h, err := probe.Prober{Root: root, Run: func(context.Context, string, ...string) ([]byte, error) { return []byte(said), nil }}.Probe(t.Context())
 		if err != nil || len(h.GPUs) > 1 || len(h.GPUs) == 1 && h.GPUs[0].MemBytes != -1 {
 			t.Errorf("%q: %+v, %v", said, h.GPUs, err)
 		}

@@ -19,24 +19,20 @@ import (
 func Probe(t testing.TB, archive string) topology.Host {
 	t.Helper()
 	root := Unpack(t, archive)
-	host, err := probe.Prober{Root: root, Run: played(root), Tools: playedTools(root)}.Probe(context.Background())
+	host, err := probe.Prober{Root: root, Run: played(root)}.Probe(context.Background())
 	if err != nil {
 		t.Fatal(err)
 	}
 	return host
 }
 
-// played plays nvidia-smi from files.
-func played(root string) func(context.Context, ...string) ([]byte, error) {
-	return func(_ context.Context, args ...string) ([]byte, error) {
-		question, _, _ := strings.Cut(args[0], "=")
-		return os.ReadFile(filepath.Join(root, "nvidia-smi", strings.TrimLeft(question, "-")))
-	}
-}
-
-// playedTools plays VMware's programs from files.
-func playedTools(root string) func(context.Context, string, ...string) ([]byte, error) {
-	return func(_ context.Context, _ string, args ...string) ([]byte, error) {
+// played plays nvidia-smi and VMware's programs from files.
+func played(root string) func(context.Context, string, ...string) ([]byte, error) {
+	return func(_ context.Context, program string, args ...string) ([]byte, error) {
+		if program == "nvidia-smi" {
+			question, _, _ := strings.Cut(args[0], "=")
+			return os.ReadFile(filepath.Join(root, program, strings.TrimLeft(question, "-")))
+		}
 		words := strings.Fields(args[len(args)-1])
 		return os.ReadFile(filepath.Join(root, "vmtools", words[len(words)-1]))
 	}
