@@ -90,7 +90,7 @@ func (h *host) lostBy(why string) elastic.HostLost {
 	case h.evicted != nil:
 		ev.Alive = h.evicted.alive
 	case d != nil:
-		ev.Ended = d.Ended()
+		ev.Ended = d.Ended == nil || d.Ended()
 	case strings.HasPrefix(h.failure.Step, string(ssh.StepAuthenticate)), // of a bastion, too
 		strings.HasPrefix(h.failure.Step, string(ssh.StepHostKey)):
 		ev.Refused = true

@@ -15,16 +15,10 @@ import (
 	"gorun/rendezvous/wire"
 )
 
-// renewed is the end of a daemon whose connection is renewed when it breaks.
-type renewed struct {
-	line  liveness.Line
-	ended bool
+// renewed is a daemon whose connection is renewed when it breaks.
+func renewed(line liveness.Line, ended bool) *talk.Daemon {
+	return &talk.Daemon{Away: func() liveness.Line { return line }, Ended: func() bool { return ended }}
 }
-
-func (renewed) Close() error          { return nil }
-func (renewed) Wait() (string, error) { return "", nil }
-func (r renewed) Away() liveness.Line { return r.line }
-func (r renewed) Ended() bool         { return r.ended }
 
 // solitary is a job of three hosts with a lease of 10 s, which were last heard when it began.
 func solitary(began time.Time, membership *membership) (j *job, notes *[]string) {
@@ -36,7 +30,7 @@ func solitary(began time.Time, membership *membership) (j *job, notes *[]string)
 	for id := range 3 {
 		h := newHost(id, fmt.Sprintf("h%d", id), j.spec, wire.Job{})
 		h.hangUp = func() {}
-		h.Started(&talk.Daemon{Ending: renewed{line: liveness.Line{}}})
+		h.Started(renewed(liveness.Line{}, false))
 		h.Heard.Reading(began)
 		j.hosts = append(j.hosts, h)
 		h.up, h.ready, h.world = true, &wire.Ready{}, wire.World{Epoch: 1}

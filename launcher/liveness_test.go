@@ -24,7 +24,7 @@ func watched(t *testing.T, policy elastic.Policy) (j *job, told func() string) {
 	for id := range 3 {
 		h := newHost(id, fmt.Sprint("h", id), j.spec, wire.Job{})
 		h.hangUp = func() { lines = append(lines, h.name+" hung up on") }
-		h.Started(&talk.Daemon{Ending: renewed{line: liveness.Line{}}})
+		h.Started(renewed(liveness.Line{}, false))
 		h.Heard.Has(time.Now())
 		j.hosts = append(j.hosts, h)
 		h.up, h.ready, h.world = true, &wire.Ready{}, wire.World{Epoch: 4}
@@ -78,7 +78,7 @@ func TestEvictedWhileItEnds(t *testing.T) {
 	j.stopping = true
 	since := time.Now().Add(-2 * time.Second)
 	for _, h := range j.hosts[:2] {
-		h.Started(&talk.Daemon{Ending: renewed{line: liveness.Line{Broken: since, Unanswered: since}}})
+		h.Started(renewed(liveness.Line{Broken: since, Unanswered: since}, false))
 	}
 	j.listen(time.Now())
 	for _, h := range j.hosts {
@@ -149,7 +149,7 @@ func TestOutOfReachBeforeWorld(t *testing.T) {
 	if j.listen(now); forms() != 0 {
 		t.Error("a world is formed although all connections are there")
 	}
-	j.hosts[1].Started(&talk.Daemon{Ending: renewed{line: liveness.Line{Broken: now}}})
+	j.hosts[1].Started(renewed(liveness.Line{Broken: now}, false))
 	if j.listen(now); forms() != 3 {
 		t.Error("no world is formed")
 	}

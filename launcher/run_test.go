@@ -153,20 +153,14 @@ func (s *script) Dial(line context.Context, host string) (*talk.Daemon, error) {
 		outW.Close()
 		io.Copy(io.Discard, inR)
 	})
-	return &talk.Daemon{In: inW, Out: outR, Remote: true, Identity: s.who[host], Ending: hangsUp(func() error {
+	return &talk.Daemon{In: inW, Out: outR, Remote: true, Identity: s.who[host], Wait: func() (string, error) { return "", nil }, Close: func() error {
 		if s.closing != nil {
 			s.closing(line)
 		}
 		inW.Close()
 		return outR.Close()
-	})}, nil
+	}}, nil
 }
-
-// hangsUp is the end of a daemon that reports nothing.
-type hangsUp func() error
-
-func (end hangsUp) Close() error      { return end() }
-func (hangsUp) Wait() (string, error) { return "", nil }
 
 // recorder is an Output that remembers.
 type recorder struct {

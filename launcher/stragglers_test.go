@@ -19,7 +19,7 @@ func TestStragglers(t *testing.T) {
 	const hint = "gorun: hint: they end soon after the host goes on, or is connected again: there, pgrep -af 'gorun worker' shows whether they have"
 	given := func(j *job, hungUp bool) {
 		broken := now.Add(-5 * time.Second)
-		j.hosts[0].Started(&talk.Daemon{Ending: renewed{line: liveness.Line{Broken: broken, Unanswered: broken, HungUp: hungUp}}})
+		j.hosts[0].Started(renewed(liveness.Line{Broken: broken, Unanswered: broken, HungUp: hungUp}, false))
 		j.stopping = true
 		j.act(j.alive.Look(now, j.view(now)))
 		j.handle(talk.Event{Host: 0, Err: &failure.HostError{}})

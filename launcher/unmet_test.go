@@ -14,6 +14,7 @@ import (
 	"gorun/launcher/elastic"
 	"gorun/launcher/failure"
 	"gorun/launcher/talk"
+	"gorun/rendezvous/liveness"
 	"gorun/rendezvous/wire"
 )
 
@@ -88,12 +89,12 @@ func TestLostBy(t *testing.T) {
 		"it does not let us in":                {func(h *host) { h.failure.Step = "authenticate"; h.Answers(true) }, elastic.HostLost{Refused: true}},
 		"a bastion does not let us in":         {func(h *host) { h.failure.Step = "authenticate (bastion b)" }, elastic.HostLost{Refused: true}},
 		"it is not the one that is known":      {func(h *host) { h.failure.Step = "host key" }, elastic.HostLost{Refused: true}},
-		"its daemon has ended":                 {func(h *host) { h.Started(&talk.Daemon{Ending: renewed{ended: true}}) }, elastic.HostLost{Ended: true}},
-		"its daemon cannot be reached":         {func(h *host) { h.Started(&talk.Daemon{Ending: renewed{ended: true}}); h.evicted = &eviction{} }, elastic.HostLost{}},
+		"its daemon has ended":                 {func(h *host) { h.Started(renewed(liveness.Line{}, true)) }, elastic.HostLost{Ended: true}},
+		"its daemon cannot be reached":         {func(h *host) { h.Started(renewed(liveness.Line{}, true)); h.evicted = &eviction{} }, elastic.HostLost{}},
 		"others do not hear it":                {func(h *host) { h.evicted = &eviction{alive: true} }, elastic.HostLost{Alive: true}},
 		"it says itself that it ends":          {func(h *host) { h.evicted = &eviction{own: true, alive: true} }, elastic.HostLost{Ended: true}},
 		"nobody hears it":                      {func(h *host) { h.evicted = &eviction{} }, elastic.HostLost{}},
-		"a connection ended, nobody knows how": {func(h *host) { h.Started(&talk.Daemon{Ending: renewed{}}) }, elastic.HostLost{}},
+		"a connection ended, nobody knows how": {func(h *host) { h.Started(renewed(liveness.Line{}, false)) }, elastic.HostLost{}},
 	} {
 		h := &host{id: 3, failure: &failure.HostError{}}
 		tc.how(h)

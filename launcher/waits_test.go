@@ -31,7 +31,7 @@ func TestStartWaits(t *testing.T) {
 		"it does not go on":         {quiet: time.Minute},
 		"the other one is given up": {quiet: time.Minute, again: true, change: func(j *job) { j.hosts[1].ended = true }},
 		"the other one cannot be reached": {again: true, ignored: true, change: func(j *job) {
-			j.hosts[1].Started(&talk.Daemon{Ending: renewed{line: liveness.Line{Broken: time.Now()}}})
+			j.hosts[1].Started(renewed(liveness.Line{Broken: time.Now()}, false))
 		}},
 		"the other one has been silent while it tried": {again: true, ignored: true, change: func(j *job) {
 			j.hosts[1].Heard.Reading(time.Now().Add(-time.Minute))
@@ -68,7 +68,7 @@ func TestStartTimeoutNamesSilentHost(t *testing.T) {
 		membership: membershipOf(2, elastic.Fixed(2)), processes: processes{{host: 0}, {host: 1}}, alive: liveness.NewHosts(liveness.Default())}}
 	for id, name := range []string{"a", "b"} {
 		h := newHost(id, name, j.spec, wire.Job{})
-		h.Started(&talk.Daemon{Ending: renewed{line: liveness.Line{}}})
+		h.Started(renewed(liveness.Line{}, false))
 		h.Heard.Reading(time.Now().Add(time.Duration(-id) * time.Minute))
 		h.up, h.ready = true, &wire.Ready{}
 		j.hosts = append(j.hosts, h)
@@ -140,7 +140,7 @@ func TestStartBlamesNoBrokenLine(t *testing.T) {
 			if id == 1 {
 				broken.Broken = time.Now()
 			}
-			h.Started(&talk.Daemon{Ending: renewed{line: broken}})
+			h.Started(renewed(broken, false))
 			h.Heard.Reading(time.Now().Add(-time.Second))
 			h.Own([]wire.Rank{{Process: id}})
 			h.up, h.ready, h.world = true, &wire.Ready{}, wire.World{Epoch: 1}
@@ -174,7 +174,7 @@ func TestStartNamesWhomItWaitsFor(t *testing.T) {
 func addTwoHosts(j *job, now time.Time, quiet time.Duration) {
 	for id, name := range []string{"a", "b"} {
 		h := newHost(id, name, j.spec, wire.Job{})
-		h.Started(&talk.Daemon{Ending: renewed{line: liveness.Line{}}})
+		h.Started(renewed(liveness.Line{}, false))
 		h.Heard.Reading(now)
 		h.ready = &wire.Ready{}
 		j.hosts = append(j.hosts, h)

@@ -9,7 +9,6 @@ import (
 	"gorun/launcher/failure"
 	"gorun/launcher/hosts"
 	"gorun/launcher/talk"
-	"gorun/rendezvous/liveness"
 	"gorun/rendezvous/standing"
 )
 
@@ -37,21 +36,11 @@ func daemonOf(host string, conn *standing.DaemonStream, err error) (*talk.Daemon
 		}
 		return nil, e
 	}
-	d := &talk.Daemon{In: conn, Out: conn, Remote: true, Identity: talk.Identity{Own: true}, Session: conn.Session(), Ending: resident{conn}}
+	d := &talk.Daemon{In: conn, Out: conn, Remote: true, Identity: talk.Identity{Own: true}, Session: conn.Session(),
+		Close: conn.Close, Wait: func() (string, error) { return "", nil },
+		Away: conn.Away} // the connection ends at the resident daemon: its end proves nothing about the job's daemon
 	if a, ok := conn.RemoteAddr().(*net.TCPAddr); ok {
 		d.LocalIP = a.IP.String()
 	}
 	return d, nil
 }
-
-// resident is the end of a daemon that a resident daemon has started.
-type resident struct{ conn *standing.DaemonStream }
-
-// Close implements talk.Ending.
-func (e resident) Close() error { return e.conn.Close() }
-
-// Wait implements talk.Ending.
-func (e resident) Wait() (string, error) { return "", nil }
-
-// Away implements talk.Line. The connection ends at the resident daemon: its end proves nothing about the job's daemon.
-func (e resident) Away() liveness.Line { return e.conn.Away() }

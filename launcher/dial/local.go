@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"io"
 	"net/netip"
 	"os/exec"
 	"slices"
@@ -46,44 +45,27 @@ func (l Local) Dial(_ context.Context, host string) (*talk.Daemon, error) {
 	}
 	wait := sync.OnceValue(cmd.Wait)
 	ip, err := netip.ParseAddr(host)
-	return &talk.Daemon{In: in, Out: out, Identity: talk.Identity{Own: err == nil && ip.IsLoopback()}, Ending: &child{l, cmd, in, out, stderr, wait}}, nil
-}
-
-// child is a worker that is a child of the launcher.
-type child struct {
-	Local
-	cmd    *exec.Cmd
-	in     io.Closer
-	out    io.Closer
-	stderr *tail
-	wait   func() error
-}
-
-// Close implements talk.Ending. The worker takes the end of its input as the order to stop its ranks and itself. One
-// that does not is killed; what it started notices that, and is not waited for.
-func (c *child) Close() error {
-	time.AfterFunc(c.Patience, func() {
-		c.cmd.Process.Kill()
-		c.out.Close()
-	})
-	return c.in.Close()
-}
-
-// Wait implements talk.Ending.
-func (c *child) Wait() (string, error) {
-	err := c.wait()
-	return c.stderr.String(), err
-}
-
-// Sweep implements talk.Sweeper.
-func (c *child) Sweep(ctx context.Context, job string) error {
-	c.wait()
-	if c.cmd.ProcessState.Exited() && c.cmd.ProcessState.ExitCode() < 128 || c.stderr.String() != "" {
-		return nil // not killed, or the supervisor has reported it
-	}
-	sweep := exec.CommandContext(ctx, c.Exe, append(slices.Clone(c.Args), "--sweep", job)...)
-	sweep.Env = c.Env
-	return sweep.Run()
+	return &talk.Daemon{In: in, Out: out, Identity: talk.Identity{Own: err == nil && ip.IsLoopback()},
+		Close: func() error { // the worker takes it as the order to stop its ranks and itself
+			time.AfterFunc(l.Patience, func() { // what it started notices its end, and is not waited for
+				cmd.Process.Kill()
+				out.Close()
+			})
+			return in.Close()
+		},
+		Wait: func() (string, error) {
+			err := wait()
+			return stderr.String(), err
+		},
+		Sweep: func(ctx context.Context, job string) error {
+			wait()
+			if cmd.ProcessState.Exited() && cmd.ProcessState.ExitCode() < 128 || stderr.String() != "" {
+				return nil // not killed, or the supervisor has reported it
+			}
+			sweep := exec.CommandContext(ctx, l.Exe, append(slices.Clone(l.Args), "--sweep", job)...)
+			sweep.Env = l.Env
+			return sweep.Run()
+		}}, nil
 }
 
 // tail keeps the last bytes written to it, and as many of the first: the Go runtime begins with the reason when it

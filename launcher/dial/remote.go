@@ -52,7 +52,7 @@ func (s *Remote) Dial(ctx context.Context, host string) (*talk.Daemon, error) {
 			return nil, err
 		}
 		d.first = true
-		return &talk.Daemon{In: d.In, Out: d.Out, LocalIP: ip, Remote: true, Identity: d.who, Ending: once{d}}, nil
+		return &talk.Daemon{In: d.In, Out: d.Out, LocalIP: ip, Remote: true, Identity: d.who, Close: d.Close, Wait: d.end, Ended: d.ownEnd}, nil
 	}
 	session, token, err := newSession()
 	if err != nil {
@@ -77,34 +77,9 @@ func (s *Remote) Dial(ctx context.Context, host string) (*talk.Daemon, error) {
 	if err != nil {
 		return nil, &hosts.Error{Host: host, Step: "start daemon", Err: err, Code: failure.ExitTransport}
 	}
-	return &talk.Daemon{In: l, Out: out, LocalIP: ip, Remote: true, Identity: who, Ending: &renewed{l, s, host}}, nil
-}
-
-// once is the end of a command whose conversation ends with its only login.
-type once struct{ *login }
-
-// Close implements talk.Ending.
-func (e once) Close() error { return e.login.Close() }
-
-// Wait implements talk.Ending.
-func (e once) Wait() (string, error) { return e.end() }
-
-// Ended implements talk.Witness.
-func (e once) Ended() bool { return e.ownEnd() }
-
-// renewed is the end of a daemon whose conversation outlives its logins.
-type renewed struct {
-	*line
-	remote *Remote
-	host   string
-}
-
-// Ended implements talk.Witness.
-func (e *renewed) Ended() bool { return e.last.ownEnd() }
-
-// Sweep implements talk.Sweeper.
-func (e *renewed) Sweep(ctx context.Context, job string) error {
-	return e.remote.sweepAfter(ctx, e.last, e.host, job)
+	return &talk.Daemon{In: l, Out: out, LocalIP: ip, Remote: true, Identity: who, Close: l.Close, Wait: l.Wait, Away: l.Away,
+		Ended: func() bool { return l.last.ownEnd() },
+		Sweep: func(ctx context.Context, job string) error { return s.sweepAfter(ctx, l.last, host, job) }}, nil
 }
 
 // start implements Starter.

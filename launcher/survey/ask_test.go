@@ -34,18 +34,8 @@ func (a answers) Dial(_ context.Context, host string) (*talk.Daemon, error) {
 	if ok {
 		out = strings.NewReader(said.stdout)
 	}
-	return &talk.Daemon{In: nothing{io.Discard}, Out: out, Ending: ending{close: w.Close, stderr: said.stderr}}, nil
+	return &talk.Daemon{In: nothing{io.Discard}, Out: out, Close: w.Close, Wait: func() (string, error) { return said.stderr, nil }}, nil
 }
-
-// ending is the end of a program.
-type ending struct {
-	close  func() error
-	stderr string
-	err    error
-}
-
-func (e ending) Close() error          { return e.close() }
-func (e ending) Wait() (string, error) { return e.stderr, e.err }
 
 func TestAskAll(t *testing.T) {
 	good := `{"hosts": [{"name": "other", "hostname": "h", "cpus": 4}], "ring": []}`

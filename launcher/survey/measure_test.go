@@ -38,7 +38,7 @@ type interrupts struct {
 func (d interrupts) Dial(context.Context, string) (*talk.Daemon, error) {
 	r, w := io.Pipe()
 	return &talk.Daemon{In: stopping{d.stop, d.said == ""}, Out: io.MultiReader(strings.NewReader(d.said), r),
-		Ending: ending{close: w.Close, err: errors.New("signal: killed")}}, nil
+		Close: w.Close, Wait: func() (string, error) { return "", errors.New("signal: killed") }}, nil
 }
 
 // stopping stops at its first order, or at one to measure.
@@ -105,14 +105,8 @@ func (d firewalled) Dial(_ context.Context, host string) (*talk.Daemon, error) {
 		}
 	})
 	end := func() error { in.Close(); out.Close(); working.Wait(); return nil }
-	return &talk.Daemon{In: in, Out: out, Ending: agentEnd(end)}, nil
+	return &talk.Daemon{In: in, Out: out, Close: end, Wait: func() (string, error) { return "", end() }}, nil
 }
-
-// agentEnd is the end of an agent, which ends when its connection does.
-type agentEnd func() error
-
-func (end agentEnd) Close() error          { return end() }
-func (end agentEnd) Wait() (string, error) { return "", end() }
 
 // TestBlockedWays: hosts that do not reach each other are warned of, in one line, and the ring does not go there; all
 // others are measured. If no one reaches anyone, that is an error.

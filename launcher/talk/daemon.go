@@ -19,7 +19,7 @@ type Adopter interface {
 	Adopt(ctx context.Context, host, session string, silence time.Duration) (*Daemon, error)
 }
 
-// Daemon is a started daemon: its standard streams, and its end.
+// Daemon is a started daemon: its standard streams, and its end. Close and Wait are always set.
 type Daemon struct {
 	In  io.WriteCloser
 	Out io.Reader
@@ -30,7 +30,19 @@ type Daemon struct {
 	// Session identifies the daemon for another launcher that takes it over, "" if none can.
 	Session string
 	Identity
-	Ending
+
+	// Close ends the connection at once; the daemon, if it lives, then stops its job.
+	Close func() error
+	// Wait returns when the daemon has ended, with what it last wrote to standard error.
+	Wait func() (stderr string, err error)
+	// Away returns the state of a connection that is renewed when it breaks. It is nil for a daemon that ends with its
+	// connection.
+	Away func() liveness.Line
+	// Ended reports, after Wait, whether the daemon itself has ended, so that the host is there. It is nil if Wait shows
+	// that.
+	Ended func() bool
+	// Sweep ends, after Wait, what a job left on the host if daemon and supervisor were killed. It is nil if others do.
+	Sweep func(ctx context.Context, job string) error
 }
 
 // Identity is what tells a host from others that describe their machine in the same words.
@@ -44,52 +56,4 @@ type Identity struct {
 // Same reports whether two hosts are one machine under two names. machine and other are what their daemons call it.
 func (i Identity) Same(machine string, j Identity, other string) bool {
 	return machine != "" && machine == other && !i.Own && !j.Own && (i.HostKey == "" || j.HostKey == "" || i.HostKey == j.HostKey)
-}
-
-// Ending ends a daemon. It may be a Line, a Witness and a Sweeper too.
-type Ending interface {
-	// Close ends the connection at once; the daemon, if it lives, then stops its job.
-	Close() error
-	// Wait returns when the daemon has ended, with what it last wrote to standard error.
-	Wait() (stderr string, err error)
-}
-
-// Line is a connection that is renewed when it breaks. Any other ends with its connection.
-type Line interface {
-	// Away returns the state of the connection.
-	Away() liveness.Line
-}
-
-// Witness knows what has ended: without one, Wait shows that the daemon itself has.
-type Witness interface {
-	// Ended reports, after Wait, whether the daemon itself has ended, so that the host is there.
-	Ended() bool
-}
-
-// Sweeper cleans up after a daemon. Without one, others do.
-type Sweeper interface {
-	// Sweep ends, after Wait, what a job left on the host if daemon and supervisor were killed.
-	Sweep(ctx context.Context, job string) error
-}
-
-// Away returns the state of the connection, and whether it is renewed when it breaks.
-func (d *Daemon) Away() (line liveness.Line, renewed bool) {
-	if l, ok := d.Ending.(Line); ok {
-		return l.Away(), true
-	}
-	return liveness.Line{}, false
-}
-
-// Ended reports, after Wait, whether the daemon itself has ended, so that the host is there.
-func (d *Daemon) Ended() bool {
-	w, ok := d.Ending.(Witness)
-	return !ok || w.Ended()
-}
-
-// Sweep ends, after Wait, what a job left on the host if daemon and supervisor were killed.
-func (d *Daemon) Sweep(ctx context.Context, job string) error {
-	if s, ok := d.Ending.(Sweeper); ok {
-		return s.Sweep(ctx, job)
-	}
-	return nil
 }

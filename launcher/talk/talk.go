@@ -109,8 +109,8 @@ func (c *Conversation) Daemon() *Daemon { return c.daemon.Load() }
 
 // Line returns the state of the connection to the daemon, and whether it is renewed when it breaks.
 func (c *Conversation) Line() (line liveness.Line, renewed bool) {
-	if d := c.daemon.Load(); d != nil {
-		return d.Away()
+	if d := c.daemon.Load(); d != nil && d.Away != nil {
+		return d.Away(), true
 	}
 	return liveness.Line{}, false
 }
@@ -298,7 +298,11 @@ func (c *Conversation) dial(ctx context.Context) (*Daemon, error) {
 
 // meet takes the Hello of a daemon.
 func (c *Conversation) meet(d *Daemon, in *wire.Reader) *failure.HostError {
-	hello, err := c.greet(in)
+	msg, err := in.Read()
+	hello, ok := msg.(*wire.Hello)
+	if err == nil && !ok {
+		err = fmt.Errorf("expected Hello, got %T", msg)
+	}
 	if err != nil {
 		return c.lost(d, "start daemon", err)
 	}
@@ -323,18 +327,6 @@ func (c *Conversation) Own(ranks []wire.Rank) {
 
 func (c *Conversation) runs(process int) bool {
 	return slices.ContainsFunc(c.Ranks(), func(r wire.Rank) bool { return r.Process == process })
-}
-
-func (c *Conversation) greet(in *wire.Reader) (*wire.Hello, error) {
-	msg, err := in.Read()
-	if err != nil {
-		return nil, err
-	}
-	hello, ok := msg.(*wire.Hello)
-	if !ok {
-		return nil, fmt.Errorf("expected Hello, got %T", msg)
-	}
-	return hello, nil
 }
 
 // write sends what is queued, and Alive now and then, even while the terminal takes nothing. After an error it closes
@@ -393,6 +385,9 @@ func isClosed(err error) bool {
 // sweep cleans up a host whose daemon and supervisor were killed together. It comes before the report, because the host
 // may be used again, and goes on when the job ends meanwhile.
 func (c *Conversation) sweep(ctx context.Context, d *Daemon) {
+	if d.Sweep == nil {
+		return
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sweepLimit)
 	defer cancel()
 	if err := d.Sweep(ctx, c.job.ID); err != nil {

@@ -26,11 +26,6 @@ func TestOnlyStarts(t *testing.T) {
 	}
 }
 
-// pipe is the end of a daemon at the other end of a pipe.
-type pipe struct{ io.Closer }
-
-func (pipe) Wait() (string, error) { return "", nil }
-
 // TestLauncherShowsItIsThere: a daemon hears every few seconds that its launcher is there, also if that has nothing
 // else to send.
 func TestLauncherShowsItIsThere(t *testing.T) {
@@ -40,7 +35,7 @@ func TestLauncherShowsItIsThere(t *testing.T) {
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
-			h.write(&Daemon{In: w, Ending: pipe{w}})
+			h.write(&Daemon{In: w, Close: w.Close})
 		}()
 		in, began := wire.NewReader(r), time.Now()
 		h.Queue.Put(&wire.Form{})
