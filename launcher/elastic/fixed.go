@@ -28,7 +28,9 @@ type start struct {
 
 // Starting reports whether a job of fixed size is still starting: some of its processes have not started, or its hosts
 // are forming the world that its processes did not wait for.
-func (m *Machine) Starting() bool { return m.rules.starting() }
+func (m *Machine) Starting() bool {
+	return m.fixed() && (!m.allStarted() || m.job.Start.Formed && !m.allEntered())
+}
 
 // Later reports whether the processes run, or start, before their world is formed.
 func (m *Machine) Later() bool { return m.job.Start.Later }
@@ -64,7 +66,7 @@ func (r fixedRules) decide() {
 	case r.allAsked():
 		r.beginAnew()
 	}
-	if !r.job.Ended && (r.starting() || s.Later) {
+	if !r.job.Ended && (r.Starting() || s.Later) {
 		r.hastenStart()
 	}
 }
@@ -78,7 +80,7 @@ func (r fixedRules) hastenStart() {
 	if s.Due > 0 && r.job.Now >= s.Due {
 		r.form()
 	}
-	if s.Limit > 0 && r.job.Now >= s.Limit && r.starting() {
+	if s.Limit > 0 && r.job.Now >= s.Limit && r.Starting() {
 		s.Limit = r.job.Now + askAgain
 		r.emit(StartLate{})
 	}
@@ -107,12 +109,6 @@ func (r fixedRules) exited(p *process, ev Exited) {
 		p.OK, r.job.Finished = true, true
 	}
 }
-
-func (r fixedRules) starting() bool {
-	return !r.allStarted() || r.job.Start.Formed && !r.allEntered()
-}
-
-func (fixedRules) quiet() bool { return true }
 
 func (m *Machine) allStarted() bool {
 	return m.job.Epoch > 0 && !slices.ContainsFunc(m.processes, func(p *process) bool { return !p.Started })

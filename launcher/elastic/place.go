@@ -170,7 +170,7 @@ func (m *Machine) roster(keep []*process, add []slot, reason string) {
 	m.world, m.job.Committed, m.job.Broken, m.job.Offered, m.job.Waiting = world, false, "", "", false
 	m.job.Start.Later = m.job.Epoch == 1 && m.cfg.RanksFirst
 	m.emit(Roster{Epoch: m.job.Epoch, Places: places(world, fresh), Spares: m.sparePlaces(), Reason: reason,
-		Later: m.job.Start.Later, Quiet: m.rules.quiet()})
+		Later: m.job.Start.Later, Quiet: m.fixed()})
 	for _, d := range m.daemons {
 		if d.Member && !member[d] {
 			m.drop(d) // its part in the old world is over; if it can be used again, it starts anew

@@ -16,15 +16,14 @@ type rules interface {
 	lost(d *daemon, ev HostLost, unmet bool)
 	// exited takes a process that has ended.
 	exited(p *process, ev Exited)
-	// starting reports whether a job of fixed size is still starting.
-	starting() bool
-	// quiet reports whether users are not notified of further worlds.
-	quiet() bool
 }
+
+// fixed reports whether the size of the job is fixed.
+func (m *Machine) fixed() bool { return m.cfg.OnFailure == EndJob }
 
 // use has the machine follow the rules of its policy.
 func (m *Machine) use() *Machine {
-	if m.cfg.OnFailure == EndJob {
+	if m.fixed() {
 		m.rules = fixedRules{m}
 	} else {
 		m.rules = elasticRules{m}
@@ -104,7 +103,3 @@ func (r elasticRules) exited(p *process, ev Exited) {
 		r.failed(p.failure(ev.Code))
 	}
 }
-
-func (elasticRules) starting() bool { return false }
-
-func (elasticRules) quiet() bool { return false }

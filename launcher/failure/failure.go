@@ -6,7 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"gorun/launcher/elastic"
 	"gorun/launcher/hosts"
@@ -88,7 +91,7 @@ func (e *RankError) Error() string {
 	case e.Memory:
 		return fmt.Sprintf("rank %d on %s was ended by the kernel: its control group is out of memory", e.Rank, e.Host)
 	case e.Signal != 0:
-		return fmt.Sprintf("rank %d on %s was killed by signal %d (%s)", e.Rank, e.Host, e.Signal, signalName(e.Signal))
+		return fmt.Sprintf("rank %d on %s was killed by signal %d (%s)", e.Rank, e.Host, e.Signal, unix.SignalName(syscall.Signal(e.Signal)))
 	}
 	text := fmt.Sprintf("rank %d on %s exited with status %d", e.Rank, e.Host, e.Code)
 	if why, ofAll := strings.CutPrefix(e.Cause(), "gorun.exceptions.HorovodInternalError: "); ofAll {

@@ -79,7 +79,9 @@ func (s *Store) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	path := scope + "/" + key
 	switch r.Method {
 	case http.MethodGet:
-		value, ok := s.get(path)
+		s.mu.Lock()
+		value, ok := s.values[path]
+		s.mu.Unlock()
 		if !ok {
 			w.WriteHeader(http.StatusNotFound)
 			return
@@ -102,13 +104,6 @@ func (s *Store) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func reply(w http.ResponseWriter, value []byte) {
 	w.Header().Set("Content-Length", strconv.Itoa(len(value)))
 	w.Write(value)
-}
-
-func (s *Store) get(path string) ([]byte, bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	v, ok := s.values[path]
-	return v, ok
 }
 
 // put stores a value, unless the store is full.

@@ -38,8 +38,9 @@ const mostTree = 64 << 20
 // plainTree is a Tree without methods.
 type plainTree Tree
 
-// pack packs the tree by deflate, since the list of files is long.
-func (t *Tree) pack() ([]byte, error) {
+// MarshalBinary implements encoding.BinaryMarshaler, for msgpack. It packs the tree by deflate, since the list of files is
+// long.
+func (t *Tree) MarshalBinary() ([]byte, error) {
 	var packed bytes.Buffer
 	w, err := flate.NewWriter(&packed, flate.BestSpeed)
 	if err == nil {
@@ -48,31 +49,14 @@ func (t *Tree) pack() ([]byte, error) {
 	return packed.Bytes(), err
 }
 
-func (t *Tree) unpack(packed []byte) error {
+// UnmarshalBinary implements encoding.BinaryUnmarshaler.
+func (t *Tree) UnmarshalBinary(packed []byte) error {
 	return msgpack.NewDecoder(io.LimitReader(flate.NewReader(bytes.NewReader(packed)), mostTree)).Decode((*plainTree)(t))
-}
-
-// EncodeMsgpack implements msgpack.CustomEncoder.
-func (t *Tree) EncodeMsgpack(e *msgpack.Encoder) error {
-	packed, err := t.pack()
-	if err != nil {
-		return err
-	}
-	return e.EncodeBytes(packed)
-}
-
-// DecodeMsgpack implements msgpack.CustomDecoder.
-func (t *Tree) DecodeMsgpack(d *msgpack.Decoder) error {
-	packed, err := d.DecodeBytes()
-	if err != nil {
-		return err
-	}
-	return t.unpack(packed)
 }
 
 // MarshalJSON implements json.Marshaler.
 func (t *Tree) MarshalJSON() ([]byte, error) {
-	packed, err := t.pack()
+	packed, err := t.MarshalBinary()
 	if err != nil {
 		return nil, err
 	}
@@ -85,7 +69,7 @@ func (t *Tree) UnmarshalJSON(text []byte) error {
 	if err := json.Unmarshal(text, &packed); err != nil {
 		return err
 	}
-	return t.unpack(packed)
+	return t.UnmarshalBinary(packed)
 }
 
 // Check returns what is wrong with a tree that came from elsewhere.
