@@ -35,7 +35,7 @@ import (
 
 // Event is what happened: Discovered, Drain, HostUp, HostEvicted, HostLost, StartFailed, Started, Wanted, Exited, Rejoining,
 // Committed, Kept, Interrupted or Tick.
-type Event interface{ event() }
+type Event any
 
 // DiscoveredHost is room for processes.
 type DiscoveredHost struct {
@@ -122,24 +122,9 @@ type Interrupted struct{ Why string }
 // Tick reports that time has passed.
 type Tick struct{}
 
-func (Discovered) event()  {}
-func (Drain) event()       {}
-func (HostUp) event()      {}
-func (HostEvicted) event() {}
-func (HostLost) event()    {}
-func (StartFailed) event() {}
-func (Started) event()     {}
-func (Wanted) event()      {}
-func (Exited) event()      {}
-func (Rejoining) event()   {}
-func (Committed) event()   {}
-func (Kept) event()        {}
-func (Interrupted) event() {}
-func (Tick) event()        {}
-
 // Action is what to do: StartHost, DropHost, HangUp, Roster, Spares, Form, HostsChanged, StartLate, GoesOnWithout,
 // ProcessLost, Note or End.
-type Action interface{ action() }
+type Action any
 
 // StartHost asks for a daemon. HostUp or HostLost answers.
 type StartHost struct {
@@ -227,19 +212,6 @@ type End struct {
 	Hosts    []int
 	Starting bool
 }
-
-func (StartHost) action()     {}
-func (DropHost) action()      {}
-func (HangUp) action()        {}
-func (Roster) action()        {}
-func (Spares) action()        {}
-func (Form) action()          {}
-func (HostsChanged) action()  {}
-func (StartLate) action()     {}
-func (GoesOnWithout) action() {}
-func (ProcessLost) action()   {}
-func (Note) action()          {}
-func (End) action()           {}
 
 // Cause is why a job ends.
 type Cause int

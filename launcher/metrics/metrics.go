@@ -150,14 +150,10 @@ func collectRanks(ranks []jobs.RankStatus, counted map[process]counts, job strin
 		if !ok {
 			continue
 		}
-		counter(steps, float64(n.steps), job, host, rank)
 		gauge(step, float64(r.Split.Step)/1e6, job, host, rank)
-		counter(hidden, float64(n.hidden)/1e6, job, host, rank)
-		counter(operations, float64(n.operations), job, host, rank)
-		counter(spent, float64(n.computing)/1e6, job, host, rank, "computing")
-		counter(spent, float64(n.data)/1e6, job, host, rank, "data")
-		counter(spent, float64(n.communication)/1e6, job, host, rank, "communication")
-		counter(spent, float64(n.others)/1e6, job, host, rank, "others")
+		for i, g := range grown {
+			counter(g.desc, float64(n[i])/g.unit, append([]string{job, host, rank}, g.labels...)...)
+		}
 	}
 }
 
