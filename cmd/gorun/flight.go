@@ -2,12 +2,12 @@ package main
 
 import (
 	"bytes"
-	"os"
 	"path/filepath"
 	"sync"
 	"time"
 
 	"gorun/launcher"
+	"gorun/launcher/jobs"
 	"gorun/launcher/launchers"
 	"gorun/launcher/why"
 )
@@ -69,7 +69,11 @@ func (r *recorder) keep(recording *why.Recording) {
 	if place == "" {
 		return
 	}
-	err := replace(place, recording)
+	var text bytes.Buffer
+	err := recording.Write(&text)
+	if err == nil {
+		err = jobs.Replace(place, text.Bytes())
+	}
 	switch {
 	case err == nil && !r.named:
 		r.named = true
@@ -78,20 +82,4 @@ func (r *recorder) keep(recording *why.Recording) {
 		r.warned = true
 		r.note("gorun: what the ranks did last could not be recorded: %v", err)
 	}
-}
-
-// replace replaces the file at once, so that readers find a whole recording.
-func replace(place string, recording *why.Recording) error {
-	var text bytes.Buffer
-	err := recording.Write(&text)
-	if err == nil {
-		err = os.WriteFile(place+".new", text.Bytes(), 0o600)
-	}
-	if err == nil {
-		err = os.Rename(place+".new", place)
-	}
-	if err != nil {
-		os.Remove(place + ".new")
-	}
-	return err
 }

@@ -159,18 +159,15 @@ func explainSSH(host string, err error) error {
 // taken its place since, Open fails.
 func ReadBinary(path, platform string) func() (ssh.Binary, error) {
 	return sync.OnceValues(func() (ssh.Binary, error) {
+		hash := sha256.New()
 		f, err := os.Open(path)
 		if err != nil {
 			return ssh.Binary{}, fmt.Errorf("read binary: %w", err)
 		}
 		defer f.Close()
 		was, err := f.Stat()
-		if err != nil {
-			return ssh.Binary{}, fmt.Errorf("read binary: %w", err)
-		}
-		hash := sha256.New()
-		size, err := io.Copy(hash, f)
-		if err != nil {
+		size, copyErr := io.Copy(hash, f)
+		if err := cmp.Or(err, copyErr); err != nil {
 			return ssh.Binary{}, fmt.Errorf("read binary: %w", err)
 		}
 		return ssh.Binary{SHA256: hex.EncodeToString(hash.Sum(nil)), Size: size, Platform: platform,

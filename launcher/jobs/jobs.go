@@ -219,14 +219,22 @@ func (j Job) Save(r Record) error {
 	if err != nil {
 		return fmt.Errorf("save job: %w", err)
 	}
-	if err := os.WriteFile(j.file("job.new"), b, 0o600); err != nil {
-		os.Remove(j.file("job.new"))
-		return fmt.Errorf("save job: %w", err)
-	}
-	if err := os.Rename(j.file("job.new"), j.file("job.json")); err != nil {
+	if err := Replace(j.file("job.json"), b); err != nil {
 		return fmt.Errorf("save job: %w", err)
 	}
 	return nil
+}
+
+// Replace replaces a file at once, so that readers find a whole one.
+func Replace(name string, data []byte) error {
+	err := os.WriteFile(name+".new", data, 0o600)
+	if err == nil {
+		err = os.Rename(name+".new", name)
+	}
+	if err != nil {
+		os.Remove(name + ".new")
+	}
+	return err
 }
 
 // Load reads the record, and determines whether the job runs.

@@ -244,7 +244,7 @@ func TestForegroundDiskFull(t *testing.T) {
 	if n := strings.Count(string(said), "gorun: warning: gorun ps cannot show how this job ended: "); n != 2 || strings.Count(string(said), ": no space left on device\n") != 2 {
 		t.Errorf("users read\n%s", said)
 	}
-	if left, _ := filepath.Glob(filepath.Join(store.Dir, "*", "job.new")); left != nil {
+	if left, _ := filepath.Glob(filepath.Join(store.Dir, "*", "*.new")); left != nil {
 		t.Errorf("left is %q", left)
 	}
 }

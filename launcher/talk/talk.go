@@ -150,19 +150,18 @@ func (r reporter) report(ev Event) bool {
 	}
 }
 
-// reportAndWait returns when the loop has handled the event.
+// reportAndWait returns when the loop has handled the event, or takes no more.
 func (r reporter) reportAndWait(ev Event) bool {
 	seen := make(chan struct{})
 	ev.seen = seen
-	if !r.report(ev) {
-		return false
+	taken := r.report(ev)
+	if taken {
+		select {
+		case <-seen:
+		case <-r.over:
+		}
 	}
-	select {
-	case <-seen:
-		return true
-	case <-r.over:
-		return false
-	}
+	return taken
 }
 
 // Talk dials the host and reports what its daemon sends, until the daemon sends Done or is lost. It hangs up when line

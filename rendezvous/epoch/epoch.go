@@ -91,15 +91,10 @@ type Actions struct {
 	Send    []Send      // messages; may be lost
 }
 
-// Config describes a host.
-type Config struct {
-	Self int // this host's id
-}
-
 // Machine is the view of one host. The zero value is not usable.
 type Machine struct {
-	cfg   Config
-	self  *topology.Host
+	id    int            // of this host
+	self  *topology.Host // its description
 	seen  map[int]bool
 	state State
 
@@ -114,10 +109,8 @@ type Machine struct {
 	culprit  int                   // the host that could not prepare it
 }
 
-// New returns a machine that waits for a roster.
-func New(cfg Config) *Machine {
-	return &Machine{cfg: cfg, seen: map[int]bool{cfg.Self: true}}
-}
+// New returns the machine of a host, which waits for a roster.
+func New(id int) *Machine { return &Machine{id: id, seen: map[int]bool{id: true}} }
 
 // State returns the progress of this host.
 func (m *Machine) State() State { return m.state }
@@ -151,7 +144,7 @@ func (m *Machine) Hosts() []topology.Host {
 	return hosts
 }
 
-func (m *Machine) coordinator() bool { return m.cfg.Self == m.members[0] }
+func (m *Machine) coordinator() bool { return m.id == m.members[0] }
 
 // Step handles one event and returns what to do about it.
 func (m *Machine) Step(ev Event) (Actions, error) {
@@ -161,7 +154,7 @@ func (m *Machine) Step(ev Event) (Actions, error) {
 		m.self = ev.Self
 		switch {
 		case m.state == Gathering, (m.state == Ordering || m.state == Committed) && m.coordinator():
-			m.learn(&a, m.cfg.Self, *ev.Self)
+			m.learn(&a, m.id, *ev.Self)
 		case m.state == Committed:
 			m.reportFacts(&a)
 		}
@@ -178,7 +171,7 @@ func (m *Machine) Step(ev Event) (Actions, error) {
 	case ev.Prepared != nil:
 		if m.state == Preparing && *ev.Prepared == m.epoch {
 			m.state = Waiting
-			m.prepared[m.cfg.Self] = true
+			m.prepared[m.id] = true
 			m.world.Cost = slower(m.world.Cost, ev.Cost)
 			if !m.coordinator() {
 				a.Send = append(a.Send, m.reportPrepared())
@@ -186,7 +179,7 @@ func (m *Machine) Step(ev Event) (Actions, error) {
 		}
 	case ev.Failed != nil:
 		if (m.state == Preparing || m.state == Waiting) && ev.Failed.Epoch == m.epoch {
-			m.abort(&a, m.cfg.Self, ev.Failed.Reason)
+			m.abort(&a, m.id, ev.Failed.Reason)
 		}
 	case ev.Message != nil:
 		if err := m.receive(ev.Message, &a); err != nil {
@@ -209,14 +202,14 @@ func (m *Machine) begin(r Roster) error {
 		return fmt.Errorf("step epoch %d: hosts %v are no roster", r.Epoch, r.Members)
 	case r.Epoch <= m.epoch:
 		return nil
-	case !slices.Contains(members, m.cfg.Self):
+	case !slices.Contains(members, m.id):
 		m.state, m.epoch, m.members = Idle, r.Epoch, nil
 		return nil
 	}
 	m.state, m.epoch, m.members = Gathering, r.Epoch, members
 	m.facts, m.prepared, m.world, m.reason = map[int]topology.Host{}, map[int]bool{}, wire.World{}, ""
 	if m.self != nil {
-		m.facts[m.cfg.Self] = *m.self
+		m.facts[m.id] = *m.self
 	}
 	return nil
 }
@@ -263,7 +256,7 @@ func (m *Machine) ordered(o Ordered, a *Actions) error {
 	}
 	m.world, m.state = world, Preparing
 	a.Prepare = m.copyWorld()
-	a.Send = append(a.Send, m.toOthers(&wire.Propose{From: m.cfg.Self, World: m.world}, nil)...)
+	a.Send = append(a.Send, m.toOthers(&wire.Propose{From: m.id, World: m.world}, nil)...)
 	return nil
 }
 
@@ -354,7 +347,7 @@ func (m *Machine) repeat(a *Actions) {
 	case m.state == Waiting && !m.coordinator():
 		a.Send = append(a.Send, m.reportPrepared())
 	case m.coordinator() && (m.state == Preparing || m.state == Waiting):
-		a.Send = m.toOthers(&wire.Propose{From: m.cfg.Self, World: m.world}, m.prepared)
+		a.Send = m.toOthers(&wire.Propose{From: m.id, World: m.world}, m.prepared)
 	}
 }
 
@@ -364,17 +357,17 @@ func (m *Machine) abort(a *Actions, host int, reason string) {
 	switch {
 	case m.coordinator():
 		a.Send = m.toOthers(m.abortion(), nil)
-	case host == m.cfg.Self:
+	case host == m.id:
 		a.Send = []Send{{m.members[0], m.abortion()}}
 	}
 }
 
 func (m *Machine) abortion() wire.Message {
-	return &wire.Abort{From: m.cfg.Self, Epoch: m.epoch, Host: m.culprit, Reason: m.reason}
+	return &wire.Abort{From: m.id, Epoch: m.epoch, Host: m.culprit, Reason: m.reason}
 }
 
 func (m *Machine) commitment() wire.Message {
-	return &wire.Commit{From: m.cfg.Self, Epoch: m.epoch, Cost: m.world.Cost}
+	return &wire.Commit{From: m.id, Epoch: m.epoch, Cost: m.world.Cost}
 }
 
 // slower returns the greater of two costs, which sets the pace. An impossible value does not count.
@@ -385,18 +378,18 @@ func slower(a, b wire.Cost) wire.Cost {
 // reportFacts sends this host's description to the coordinator, once gossip sees it.
 func (m *Machine) reportFacts(a *Actions) {
 	if to := m.members[0]; m.self != nil && m.seen[to] {
-		a.Send = append(a.Send, Send{to, &wire.Facts{From: m.cfg.Self, Epoch: m.epoch, Host: *m.self}})
+		a.Send = append(a.Send, Send{to, &wire.Facts{From: m.id, Epoch: m.epoch, Host: *m.self}})
 	}
 }
 
 func (m *Machine) reportPrepared() Send {
-	return Send{m.members[0], &wire.Prepared{From: m.cfg.Self, Epoch: m.epoch, Cost: m.world.Cost}}
+	return Send{m.members[0], &wire.Prepared{From: m.id, Epoch: m.epoch, Cost: m.world.Cost}}
 }
 
 func (m *Machine) toOthers(msg wire.Message, except map[int]bool) []Send {
 	var out []Send
 	for _, id := range m.members {
-		if id != m.cfg.Self && !except[id] {
+		if id != m.id && !except[id] {
 			out = append(out, Send{id, msg})
 		}
 	}

@@ -38,7 +38,7 @@ func order(hosts []topology.Host) topology.Ring {
 }
 
 func TestRefusesNonsense(t *testing.T) {
-	m := epoch.New(epoch.Config{Self: 1})
+	m := epoch.New(1)
 	for _, r := range []epoch.Roster{{0, []int{1}}, {1, nil}, {1, []int{1, 1}}, {1, []int{-1, 1}}} {
 		if _, err := m.Step(epoch.Event{Roster: &r}); err == nil || m.State() != epoch.Idle {
 			t.Errorf("%+v was accepted", r)
@@ -71,7 +71,7 @@ func TestRefusesNonsense(t *testing.T) {
 // TestOrdered: while the ring is looked for, the machine takes events; what makes the question another one has it asked
 // again, and only the answer to the last one counts.
 func TestOrdered(t *testing.T) {
-	m := epoch.New(epoch.Config{Self: 0})
+	m := epoch.New(0)
 	var asked []epoch.Question
 	step := func(ev epoch.Event) epoch.Actions {
 		t.Helper()
@@ -131,7 +131,7 @@ func TestOrdered(t *testing.T) {
 // that they do not see; and none does once a world is proposed.
 func TestMissing(t *testing.T) {
 	for _, self := range []int{0, 1} {
-		m := epoch.New(epoch.Config{Self: self})
+		m := epoch.New(self)
 		expect := func(want ...int) {
 			t.Helper()
 			if got := m.Missing(); !slices.Equal(got, want) {

@@ -76,7 +76,7 @@ func (j *job) fatalf(format string, args ...any) {
 // add boots a host.
 func (j *job) add() {
 	id := len(j.machines)
-	j.machines = append(j.machines, epoch.New(epoch.Config{Self: id}))
+	j.machines = append(j.machines, epoch.New(id))
 	j.pipes, j.prepare, j.worlds = append(j.pipes, nil), append(j.prepare, nil), append(j.worlds, nil)
 	j.crashed, j.stunned, j.side = append(j.crashed, false), append(j.stunned, 0), append(j.side, 0)
 	j.daemon.boot(id)

@@ -100,7 +100,7 @@ type Membership struct {
 
 // New returns a membership without a roster.
 func New(cfg Config) *Membership {
-	return &Membership{cfg: cfg, job: cfg.Job, machine: epoch.New(epoch.Config{Self: cfg.Job.HostID}),
+	return &Membership{cfg: cfg, job: cfg.Job, machine: epoch.New(cfg.Job.HostID),
 		repeat: time.NewTicker(time.Hour), pace: time.Hour}
 }
 

@@ -21,7 +21,7 @@ import (
 // TestOrderBeside: the loop goes on while a ring is looked for, also to another question, which ends the search, and
 // takes the answer to that.
 func TestOrderBeside(t *testing.T) {
-	machine := epoch.New(epoch.Config{Self: 1})
+	machine := epoch.New(1)
 	ctx := t.Context()
 	step := func(ev epoch.Event) epoch.Actions {
 		t.Helper()
