@@ -91,9 +91,9 @@ func (e *Engine) Describe() string {
 	return how
 }
 
-// CodingOf returns how the elements of a request travel between hosts, CodingDefault if as they are. It must be the
+// codingOf returns how the elements of a request travel between hosts, CodingDefault if as they are. It must be the
 // same for all ranks, however they came to it.
-func (e *Engine) CodingOf(r Request) kernel.Coding {
+func (e *Engine) codingOf(r *Request) kernel.Coding {
 	c := r.Coding
 	if c == kernel.CodingDefault {
 		c = e.cfg.Coding

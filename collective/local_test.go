@@ -25,11 +25,7 @@ func (l *local) Complete(uint64, collective.Result) {
 }
 
 func newLocal(t testing.TB, ranks, n int) *local {
-	return newLocalWith(t, ranks, n, collective.Config{Record: true})
-}
-
-func newLocalWith(t testing.TB, ranks, n int, cfg collective.Config) *local {
-	l := &local{engine: collective.New(cfg), done: make(chan struct{}, 1)}
+	l := &local{engine: collective.New(collective.Config{Record: true}), done: make(chan struct{}, 1)}
 	must.Do(t, l.engine.SetWorld(collective.EngineWorld{Hosts: []collective.HostRanks{{Name: "host1", Ranks: even(1, ranks)[0]}}, Size: ranks}))
 	for range ranks {
 		b := make([]byte, n)

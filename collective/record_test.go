@@ -2,7 +2,6 @@ package collective_test
 
 import (
 	"fmt"
-	"math"
 	"slices"
 	"testing"
 	"time"
@@ -92,39 +91,4 @@ func (h heard) Complete(_ uint64, r collective.Result) {
 	case h <- r.Err:
 	default:
 	}
-}
-
-// BenchmarkRecord measures what the recorder costs an operation: engines with it and without it carry out 161 sums, the
-// gradients of ResNet-50, in turns.
-func BenchmarkRecord(b *testing.B) {
-	const gradients = 161
-	with, without := newLocal(b, 2, 4), newLocalWith(b, 2, 4, collective.Config{})
-	step := func(l *local) time.Duration {
-		began := time.Now()
-		for range gradients {
-			l.round()
-		}
-		return time.Since(began)
-	}
-	var more, alone []time.Duration
-	for turn := 0; b.Loop(); turn++ {
-		var on, off time.Duration
-		if turn%2 == 0 {
-			on, off = step(with), step(without)
-		} else {
-			off, on = step(without), step(with)
-		}
-		more, alone = append(more, on-off), append(alone, off)
-	}
-	slices.Sort(more)
-	slices.Sort(alone)
-	at := func(all []time.Duration, share float64) float64 {
-		return float64(all[int(share*float64(len(all)-1))].Nanoseconds()) / gradients
-	}
-	around := 0.98 / math.Sqrt(float64(len(more))) // of the median's rank, for an interval that has it in 95 of 100 cases
-	b.ReportMetric(float64(len(more)), "pairs")
-	b.ReportMetric(at(alone, 0.5), "ns/operation")
-	b.ReportMetric(at(more, max(0.5-around, 0)), "more-ns/low95")
-	b.ReportMetric(at(more, 0.5), "more-ns/median")
-	b.ReportMetric(at(more, min(0.5+around, 1)), "more-ns/high95")
 }

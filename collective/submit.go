@@ -50,7 +50,7 @@ func (e *Engine) admit(rank int, r *Request) *Error {
 	if err := r.normalize(g, rank); err != nil {
 		return err
 	}
-	r.Coding = e.CodingOf(*r)
+	r.Coding = e.codingOf(r)
 	if err := e.groups.check(r); err != nil {
 		return err
 	}

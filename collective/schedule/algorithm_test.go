@@ -143,18 +143,6 @@ func TestAlgorithmNames(t *testing.T) {
 	}
 }
 
-func ExampleCost_Crossovers() {
-	lan := schedule.Cost{Alpha: 30e-6, Beta: 0.8e-9, Gap: 3e-6}
-	for _, c := range lan.Crossovers(8, 64<<10, 1<<30) {
-		fmt.Printf("from %d bytes %s\n", c.From, c.By)
-	}
-	// Output:
-	// from 0 bytes direct
-	// from 21504 bytes recursive-doubling
-	// from 45056 bytes rabenseifner
-	// from 3145728 bytes ring
-}
-
 func TestSlower(t *testing.T) {
 	lan, wan := schedule.Cost{Alpha: 1e-5, Beta: 1e-9, Gap: 2e-6}, schedule.Cost{Alpha: 1e-2, Beta: 5e-10}
 	want := schedule.Cost{Alpha: 1e-2, Beta: 1e-9, Gap: 2e-6}

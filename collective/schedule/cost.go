@@ -118,9 +118,3 @@ func (c Cost) Tree(n int64, hosts int) float64 {
 	}
 	return float64(bits.Len(uint(hosts-1))) * (c.Alpha + float64(n)*c.Beta)
 }
-
-// Gather is the time of a ring allgather of n bytes in all.
-func (c Cost) Gather(n int64, hosts int) float64 {
-	h := float64(hosts)
-	return (h - 1) * (c.Alpha + float64(n)/h*c.Beta)
-}

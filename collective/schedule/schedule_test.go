@@ -223,34 +223,6 @@ func (w *world) once(hosts int) {
 	}
 }
 
-func TestRing(t *testing.T) {
-	each(t, func(t *testing.T, seed uint64, hosts int, size int64) {
-		w := newWorld(t, seed, hosts, size,
-			func(p int) []schedule.Step { return schedule.Ring(nil, hosts, p, size) },
-			func(p, _ int) sums { return sums{p: 1} })
-		w.run()
-		w.once(hosts)
-	})
-}
-
-func TestRingMovesTheLeast(t *testing.T) {
-	const hosts, size = 4, int64(1 << 20)
-	for p := range hosts {
-		var sent int64
-		for _, s := range schedule.Ring(nil, hosts, p, size) {
-			if s.Lo%schedule.Align != 0 {
-				t.Errorf("chunk starts at %d", s.Lo)
-			}
-			if s.Do.Sends() {
-				sent += s.Hi - s.Lo
-			}
-		}
-		if want := 2 * (hosts - 1) * size / hosts; sent != want {
-			t.Errorf("position %d sends %d bytes, want %d", p, sent, want)
-		}
-	}
-}
-
 func TestDirect(t *testing.T) {
 	each(t, func(t *testing.T, seed uint64, hosts int, size int64) {
 		w := newWorld(t, seed, hosts, size,
@@ -323,12 +295,9 @@ func TestCostCrossings(t *testing.T) {
 		if c.Tree(64<<20, hosts) < c.Chain(64<<20, 512<<10, hosts) {
 			t.Errorf("%d hosts: a tree for 64 MiB", hosts)
 		}
-		if c.Gather(64<<20, hosts) > c.Ring(64<<20, hosts) {
-			t.Errorf("%d hosts: gathering costs more than reducing", hosts)
-		}
 	}
 	for name, cost := range map[string]float64{"ring": c.Ring(1, 1), "direct": c.Direct(1, 1), "chain": c.Chain(1, 1, 1),
-		"tree": c.Tree(1, 1), "gather": c.Gather(1, 1)} {
+		"tree": c.Tree(1, 1)} {
 		if cost != 0 {
 			t.Errorf("%s: one host alone takes %g s", name, cost)
 		}
