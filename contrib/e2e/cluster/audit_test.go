@@ -77,9 +77,7 @@ func TestAudit(t *testing.T) {
 	if err := job.Run(); err != nil {
 		t.Fatalf("%v\n%s", err, stderr)
 	}
-	if _, err := s.Launcher().Exec(t.Context(), "sh", "-c", "umask 077; head -c 32 /dev/urandom | base64 >/root/.ssh/other"); err != nil {
-		t.Fatal(err)
-	}
+	s.Shell(s.Launcher(), "umask 077; head -c 32 /dev/urandom | base64 >/root/.ssh/other")
 	stranger, _, _ := s.Command("ps", "--cluster", "host2", "--cluster-key-file", "/root/.ssh/other")
 	if err := stranger.Run(); err == nil {
 		t.Error("another key is accepted")

@@ -9,31 +9,17 @@ import (
 	"testing"
 
 	"gorun/contrib/e2e/e2etest"
-	"gorun/contrib/lab"
 	"gorun/contrib/must"
 )
-
-// shell runs a line on a host.
-func shell(t *testing.T, h *lab.LabHost, line string) {
-	t.Helper()
-	if _, err := h.Exec(t.Context(), "sh", "-c", line); err != nil {
-		t.Fatal(err)
-	}
-}
 
 // TestKeyRotation follows docs/guides/clusters.md: the key file gets a second key, the two change places, and the old one goes.
 // After each step the daemons are reloaded, one after the other. A job that began with the old key alone goes on with its ranks
 // and its launcher, new ones start, and only at the end the old key is refused. The audit log has the keys that were used.
 func TestKeyRotation(t *testing.T) {
 	s := e2etest.NewLasting(t, 2)
-	job, stdout, stderr := s.Command(append(s.Args, "--no-tag-output", "-np", "2", "sh", "-c", "echo up; while [ ! -e /tmp/go ]; do echo works; sleep 0.1; done; echo done")...)
-	working := &e2etest.Watch{Buf: stdout}
-	job.Stdout = working
-	must.Do(t, job.Start())
-	t.Cleanup(func() { job.Process.Kill(); job.Wait() }) // whatever comes
-	s.Await("ranks", func() bool { return working.Count("up\n") == 2 })
+	job, stdout, stderr := s.Begin(2, "up\n", append(s.Args, "--no-tag-output", "-np", "2", "sh", "-c", "echo up; while [ ! -e /tmp/go ]; do echo works; sleep 0.1; done; echo done")...)
 	launcher := s.Launcher()
-	shell(t, launcher, "cp -p /root/.ssh/key /root/.ssh/old; umask 077; echo "+e2etest.AnotherKey+" >/root/.ssh/new")
+	s.Shell(launcher, "cp -p /root/.ssh/key /root/.ssh/old; umask 077; echo "+e2etest.AnotherKey+" >/root/.ssh/new")
 	with := func(key string) string {
 		cmd, _, said := s.Command("ps", "--cluster", "host1", "--cluster-key-file", "/root/.ssh/"+key)
 		cmd.Run()
@@ -42,16 +28,16 @@ func TestKeyRotation(t *testing.T) {
 	const older, newer = e2etest.ClusterKey, e2etest.AnotherKey
 	for i, keys := range []string{older + "\\n" + newer, newer + "\\n" + older, newer} {
 		for _, h := range append(s.Hosts(), launcher) {
-			shell(t, h, "printf '"+keys+"\\n' >/root/.ssh/key")
+			s.Shell(h, "printf '"+keys+"\\n' >/root/.ssh/key")
 		}
 		for j, d := range s.Daemons {
 			must.Do(t, d.Process.Signal(syscall.SIGHUP))
 			if err := d.Wait(); err != nil {
-				t.Errorf("the daemon of host%d: %v\n%s", j+1, err, s.Logs[j].Buf)
+				t.Errorf("the daemon of host%d: %v\n%s", j+1, err, s.Logs[j])
 			}
 			s.Start(j)
-			n := working.Count("works\n")
-			s.Await("work after a reload", func() bool { return working.Count("works\n") > n+10 })
+			n := stdout.Count("works\n")
+			s.Await("work after a reload", func() bool { return stdout.Count("works\n") > n+10 })
 		}
 		s.Await("cluster", func() bool {
 			text := s.Ps()
@@ -69,13 +55,13 @@ func TestKeyRotation(t *testing.T) {
 		}
 	}
 	for _, h := range s.Hosts() {
-		shell(t, h, "touch /tmp/go")
+		s.Shell(h, "touch /tmp/go")
 	}
-	if err := job.Wait(); err != nil || working.Count("up\n") != 2 || working.Count("done\n") != 2 {
-		t.Errorf("the job: %v\n%s\n%s", err, working.Buf, stderr)
+	if err := job.Wait(); err != nil || stdout.Count("up\n") != 2 || stdout.Count("done\n") != 2 {
+		t.Errorf("the job: %v\n%s\n%s", err, stdout, stderr)
 	}
 	for _, h := range s.Hosts() {
-		shell(t, h, "rm /tmp/go")
+		s.Shell(h, "rm /tmp/go")
 	}
 	log, err := s.Host(2).Exec(t.Context(), "cat", "/root/.cache/gorun/state/gorun/audit/host2-7575.log")
 	must.Do(t, err)

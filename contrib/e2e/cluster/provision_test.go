@@ -32,7 +32,7 @@ func (m *machine) expectJob() {
 	m.T.Helper()
 	cmd, stdout, stderr := m.launch("--no-tag-output", "-np", "2", "id", "-un")
 	if err := cmd.Wait(); err != nil || stdout.Count("alice\n") != 2 {
-		m.T.Errorf("a job: %v\n%s\n%s", err, stderr.Buf, stdout.Buf)
+		m.T.Errorf("a job: %v\n%s\n%s", err, stderr, stdout)
 	}
 }
 

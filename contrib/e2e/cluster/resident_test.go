@@ -28,9 +28,7 @@ func run(s *e2etest.Lasting, args ...string) e2etest.Result {
 func TestCluster(t *testing.T) {
 	s := e2etest.NewLasting(t, 2)
 	for _, h := range s.Hosts() { // no ssh, really
-		if _, err := h.Exec(t.Context(), "sh", "-c", "echo >/root/.ssh/authorized_keys"); err != nil {
-			t.Fatal(err)
-		}
+		s.Shell(h, "echo >/root/.ssh/authorized_keys")
 	}
 	r := run(s, "-v", "-np", "4", e2etest.Python, "-c", "import numpy as np, gorun.numpy as hvd; hvd.init(); print(hvd.allreduce(np.ones(3), op=hvd.Sum))")
 	if r.Code != 0 || strings.Count(r.Stdout, "[4. 4. 4.]") != 4 || !strings.Contains(r.Stderr, "epoch 1, ring: host1 → host2") {
@@ -44,30 +42,22 @@ func TestCluster(t *testing.T) {
 	}
 
 	// The first job holds 3 slots; the second wants 2 and waits. The first is killed with its launcher.
-	first, stdout, stderr := s.Command(slices.Concat(s.Args, []string{"-np", "3", e2etest.Python, "-c", e2etest.Busy})...)
-	working := &e2etest.Watch{Buf: stdout}
-	first.Stdout = working
-	must.Do(t, first.Start())
-	s.Await("busy rank", func() bool { return working.Count("busy") == 3 })
+	first, _, stderr := s.Begin(3, "busy", slices.Concat(s.Args, []string{"-np", "3", e2etest.Python, "-c", e2etest.Busy})...)
 	second, secondOut, secondErr := s.Command(slices.Concat(s.Args, []string{"-np", "2", "sh", "-c", "echo mine"})...)
-	said := &e2etest.Watch{Buf: secondErr}
-	second.Stderr = said
 	must.Do(t, second.Start())
-	s.Await("word of the queue", func() bool { return said.Count("note: the job waits for 2 ranks; free are host1:") == 1 })
+	s.Await("word of the queue", func() bool { return secondErr.Count("note: the job waits for 2 ranks; free are host1:") == 1 })
 	if text := s.Ps(); !strings.Contains(text, "waits") || !strings.Contains(text, "root") {
 		t.Errorf("gorun ps:\n%s", text)
 	}
 	must.Do(t, first.Process.Kill())
 	first.Wait()
 	if err := second.Wait(); err != nil || strings.Count(secondOut.String(), "mine") != 2 {
-		t.Errorf("the second job: %v\n%s\n%s\nthe first: %s", err, secondOut, said.Buf, stderr)
+		t.Errorf("the second job: %v\n%s\n%s\nthe first: %s", err, secondOut, secondErr, stderr)
 	}
 	s.ExpectIdle()
 
 	// Another key is refused, and so is one that others can read.
-	if _, err := s.Launcher().Exec(t.Context(), "sh", "-c", "umask 077; head -c 32 /dev/urandom | base64 >/root/.ssh/other; cp /root/.ssh/key /root/.ssh/open; chmod 644 /root/.ssh/open"); err != nil {
-		t.Fatal(err)
-	}
+	s.Shell(s.Launcher(), "umask 077; head -c 32 /dev/urandom | base64 >/root/.ssh/other; cp /root/.ssh/key /root/.ssh/open; chmod 644 /root/.ssh/open")
 	for file, want := range map[string]string{"other": "host2:7575: authenticate: the other side does not hold the key", "open": "others can read it"} {
 		cmd, _, stderr := s.Command("--cluster", "host2", "--cluster-key-file", "/root/.ssh/"+file, "true")
 		if err := cmd.Run(); err == nil || !strings.Contains(stderr.String(), want) {
@@ -157,29 +147,24 @@ func TestClusterSpare(t *testing.T) {
 // rank and not a line.
 func TestClusterDaemonRestarts(t *testing.T) {
 	s := e2etest.NewLasting(t, 2)
-	cmd, stdout, stderr := s.Command(slices.Concat(s.Args, []string{"--no-tag-output", "-np", "4", e2etest.Python, "-c", steps})...)
-	working := &e2etest.Watch{Buf: stdout}
-	cmd.Stdout = working
-	must.Do(t, cmd.Start())
-	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() }) // whatever comes
-	s.Await("training", func() bool { return working.Count("step 20\n") == 4 })
+	cmd, stdout, stderr := s.Begin(4, "step 20\n", slices.Concat(s.Args, []string{"--no-tag-output", "-np", "4", e2etest.Python, "-c", steps})...)
 	for i, sig := range []syscall.Signal{syscall.SIGKILL, syscall.SIGHUP} { // host1 keeps the queue
 		must.Do(t, s.Daemons[i].Process.Signal(sig))
 		s.Daemons[i].Wait()
 		s.Start(i)
 	}
-	s.Await("more of it", func() bool { return working.Count("step 200\n") == 4 })
+	s.Await("more of it", func() bool { return stdout.Count("step 200\n") == 4 })
 	s.Await("word of its slots", func() bool {
 		return strings.Count(s.Ps(), "2 of 2") == 2 && strings.Contains(s.Ps(), "host1:2,host2:2")
 	})
 	if err := cmd.Wait(); err != nil {
 		t.Fatalf("%v\n%s\n%s", err, stderr, stdout)
 	}
-	if n := working.Count("begins "); n != 4 {
+	if n := stdout.Count("begins "); n != 4 {
 		t.Errorf("%d ranks began", n)
 	}
 	for i := range 400 {
-		if n := working.Count(fmt.Sprintf("step %d\n", i)); n != 4 {
+		if n := stdout.Count(fmt.Sprintf("step %d\n", i)); n != 4 {
 			t.Errorf("step %d was printed %d times", i, n)
 		}
 	}
@@ -189,11 +174,7 @@ func TestClusterDaemonRestarts(t *testing.T) {
 // TestClusterLosesDaemon: with the daemon of a job dies its part of that job, and nothing else.
 func TestClusterLosesDaemon(t *testing.T) {
 	s := e2etest.NewLasting(t, 2)
-	cmd, stdout, stderr := s.Command(slices.Concat(s.Args, []string{"-np", "4", e2etest.Python, "-c", e2etest.Busy})...)
-	working := &e2etest.Watch{Buf: stdout}
-	cmd.Stdout = working
-	must.Do(t, cmd.Start())
-	s.Await("busy rank", func() bool { return working.Count("busy") == 4 })
+	cmd, _, stderr := s.Begin(4, "busy", slices.Concat(s.Args, []string{"-np", "4", e2etest.Python, "-c", e2etest.Busy})...)
 	must.Do(t, syscall.Kill(s.Pid(1, "worker --daemon --resumable busy"), syscall.SIGKILL))
 	cmd.Wait()
 	if code := cmd.ProcessState.ExitCode(); code != 255 || !strings.Contains(stderr.String(), "gorun: error: host1: run: ") {
@@ -207,12 +188,7 @@ func TestClusterLosesDaemon(t *testing.T) {
 func TestClusterDaemonStaysAway(t *testing.T) {
 	s := e2etest.NewLasting(t, 2)
 	const lease = 6 * time.Second
-	cmd, stdout, stderr := s.Command(slices.Concat(s.Args, []string{"--lease", lease.String(), "-np", "4", e2etest.Python, "-c", e2etest.Busy})...)
-	working := &e2etest.Watch{Buf: stdout}
-	cmd.Stdout = working
-	must.Do(t, cmd.Start())
-	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() }) // whatever comes
-	s.Await("busy rank", func() bool { return working.Count("busy") == 4 })
+	cmd, _, stderr := s.Begin(4, "busy", slices.Concat(s.Args, []string{"--lease", lease.String(), "-np", "4", e2etest.Python, "-c", e2etest.Busy})...)
 	struck := time.Now()
 	must.Do(t, s.Daemons[0].Process.Kill())
 	s.Daemons[0].Wait()
@@ -236,12 +212,7 @@ func TestClusterDaemonStaysAway(t *testing.T) {
 func TestClusterLauncherCut(t *testing.T) {
 	s := e2etest.NewLasting(t, 2)
 	s.Hurry(0.2)
-	cmd, stdout, stderr := s.Command(slices.Concat(s.Args, []string{"-np", "4", e2etest.Python, "-c", e2etest.Busy})...)
-	working := &e2etest.Watch{Buf: stdout}
-	cmd.Stdout = working
-	must.Do(t, cmd.Start())
-	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() }) // whatever comes
-	s.Await("busy rank", func() bool { return working.Count("busy") == 4 })
+	cmd, _, stderr := s.Begin(4, "busy", slices.Concat(s.Args, []string{"-np", "4", e2etest.Python, "-c", e2etest.Busy})...)
 	ranks := func() (n int) {
 		for _, h := range s.Hosts() {
 			for _, p := range h.Processes() {
@@ -280,25 +251,15 @@ func TestClusterElastic(t *testing.T) {
 	j.Idle = s.ExpectIdle
 	j.Await(`is rank 2 of 3 from batch 0`)
 	j.Await(`batch 20$`)
-	gone := make(chan struct{})
-	go func() {
-		s.Daemons[2].Wait()
-		close(gone)
-	}()
 	struck := time.Now()
-	must.Do(t, s.Host(3).Kill())
-	<-gone
+	s.PowerOff(2)
 	// The others report that it has hung up on them, and no one answers there: no lease is waited for.
 	goesOn := j.Again(2, struck)
 	t.Logf("the others went on %v after the host died", goesOn.Sub(struck).Round(time.Millisecond))
 	if took := goesOn.Sub(struck); took > 15*time.Second {
 		t.Errorf("the others went on only %v after the host died\n%s", took, j.Out)
 	}
-	must.Do(t, s.Host(3).Boot(t.Context()))
-	if _, err := s.Host(3).Exec(t.Context(), "sh", "-c", "umask 077; mkdir -p /root/.ssh; echo '"+e2etest.ClusterKey+"' >/root/.ssh/key"); err != nil {
-		t.Fatal(err)
-	}
-	s.Start(2)
+	s.Boot(2)
 	j.Await(`is rank 2 of 3 from batch [1-9]`)
 	if text := s.Ps(); strings.Count(text, "1 of 2") != 3 {
 		t.Errorf("gorun ps:\n%s", text)

@@ -16,9 +16,7 @@ func TestShipToCluster(t *testing.T) {
 	s := e2etest.NewLasting(t, 2)
 	wheels, _ := s.Wheels()
 	script := `mkdir /root/.ssh/proj; printf 'import sys, numpy, helper, gorun.numpy as hvd; hvd.init(); print("all are", hvd.size(), numpy.__file__.startswith(sys.prefix))' >/root/.ssh/proj/train.py; touch /root/.ssh/proj/helper.py; printf -- '--no-index\n--find-links ` + wheels + `\nnumpy\n' >/root/.ssh/proj/requirements.txt`
-	if _, err := s.Launcher().Exec(t.Context(), "sh", "-c", script); err != nil { // where Leftovers does not look
-		t.Fatal(err)
-	}
+	s.Shell(s.Launcher(), script) // where Leftovers does not look
 	r := s.GorunBeside(append(s.Args, "--wdir", "/root/.ssh/proj", "--ship", "--python", "/root/.ssh/proj/requirements.txt", "-np", "4", e2etest.Python, "train.py")...)
 	if r.Code != 0 || strings.Count(r.Stdout, "all are 4 True") != 4 {
 		t.Errorf("exit code %d\n%s%s", r.Code, r.Stdout, r.Stderr)
@@ -35,9 +33,7 @@ func TestShipDetached(t *testing.T) {
 	until := filepath.Join(s.Shared("counting"), "enough")
 	home := func(line string) {
 		t.Helper()
-		if _, err := s.Launcher().Exec(t.Context(), "sh", "-c", line); err != nil {
-			t.Fatal(err)
-		}
+		s.Shell(s.Launcher(), line)
 	}
 	home("mkdir -p /root/.ssh/proj/lib /root/.ssh/venv/bin && touch /root/.ssh/venv/pyvenv.cfg /root/.ssh/venv/bin/env && cd /root/.ssh/proj && cp " + filepath.Join(s.Root, "testdata/elastic/steps.py") + " . && echo NAME=secret >.env && touch lib/inside.py && " +
 		"printf -- '--no-index\\n--find-links " + wheels + "\\nnumpy\\n' >requirements.txt && " +

@@ -79,9 +79,7 @@ func bootMachine(t *testing.T, options lab.Options) *machine {
 		out, _ := m.in("systemctl", "is-active", "basic.target").CombinedOutput()
 		return string(out) == "active\n"
 	})
-	if _, err := c.Launcher().Exec(t.Context(), "sh", "-c", "umask 077; echo '"+clusterKey+"' >/root/.ssh/key"); err != nil {
-		t.Fatal(err)
-	}
+	c.Shell(c.Launcher(), "umask 077; echo '"+clusterKey+"' >/root/.ssh/key")
 	return m
 }
 
@@ -138,10 +136,8 @@ func (m *machine) show(property string) string {
 // launch starts a job from another host.
 func (m *machine) launch(args ...string) (cmd *lab.Cmd, stdout, stderr *e2etest.Watch) {
 	m.T.Helper()
-	cmd, out, errs := m.Command(slices.Concat(m.args, args)...)
+	cmd, stdout, stderr = m.Command(slices.Concat(m.args, args)...)
 	cmd.Dir = "/" // alice's jobs may not go where the tests are
-	stdout, stderr = &e2etest.Watch{Buf: out}, &e2etest.Watch{Buf: errs}
-	cmd.Stdout, cmd.Stderr = stdout, stderr
 	if err := cmd.Start(); err != nil {
 		m.T.Fatal(err)
 	}
@@ -162,7 +158,7 @@ func TestSystemd(t *testing.T) {
 		t.Helper()
 		cmd, stdout, stderr := m.launch("--no-tag-output", "-np", "2", "sh", "-c", "echo $(id -un) $HOME $(cat /proc/self/cgroup)")
 		if err := cmd.Wait(); err != nil || stdout.Count("alice /home/alice ") != 2 || stdout.Count("/"+unit+".service") != 2 {
-			t.Errorf("a job as alice: %v\n%s\n%s", err, stderr.Buf, stdout.Buf)
+			t.Errorf("a job as alice: %v\n%s\n%s", err, stderr, stdout)
 		}
 	}
 	who()
@@ -210,7 +206,7 @@ func TestSystemd(t *testing.T) {
 		}
 		m.run("touch", over)
 		if err := cmd.Wait(); err != nil || stdout.Count("begins\n") != 1 || stdout.Count("ends\n") != 1 {
-			t.Errorf("a job in a systemctl %s: %v\n%s\n%s", verb, err, stderr.Buf, stdout.Buf)
+			t.Errorf("a job in a systemctl %s: %v\n%s\n%s", verb, err, stderr, stdout)
 		}
 		if err := <-ended; err != nil {
 			t.Errorf("systemctl %s: %v", verb, err)
@@ -250,7 +246,7 @@ func TestKeyHiddenFromRanks(t *testing.T) {
 	m := newMachine(t)
 	detach, _, stderr := m.launch("--detach", "-np", "1", "sleep", "1000")
 	if err := detach.Wait(); err != nil {
-		t.Fatalf("%v\n%s", err, stderr.Buf)
+		t.Fatalf("%v\n%s", err, stderr)
 	}
 	cmd, stdout, stderr := m.launch("-np", "1", "--no-tag-output", "sh", "-c", `
 		cat /etc/gorun/cluster.key && echo it reads "the file"
@@ -261,10 +257,10 @@ func TestKeyHiddenFromRanks(t *testing.T) {
 			echo "$memory $environment $(tr '\0' ' ' <$process/cmdline)"
 		done 2>/dev/null`)
 	if err := cmd.Wait(); err != nil {
-		t.Fatalf("%v\n%s", err, stderr.Buf)
+		t.Fatalf("%v\n%s", err, stderr)
 	}
 	seen := map[string]int{}
-	for line := range strings.Lines(stdout.Buf.String()) {
+	for line := range strings.Lines(stdout.String()) {
 		words := strings.Fields(line)
 		if len(words) < 3 {
 			continue
@@ -281,9 +277,9 @@ func TestKeyHiddenFromRanks(t *testing.T) {
 		}
 		seen[what+" "+state]++
 	}
-	if strings.Contains(stdout.Buf.String(), "it reads the file") || seen["daemon hidden hidden"] != 1 || seen["launcher hidden hidden"] != 1 ||
+	if strings.Contains(stdout.String(), "it reads the file") || seen["daemon hidden hidden"] != 1 || seen["launcher hidden hidden"] != 1 ||
 		seen["daemon open open"]+seen["launcher open open"] > 0 || seen["supervisor open open"] == 0 {
-		t.Errorf("a rank sees %v:\n%s", seen, stdout.Buf)
+		t.Errorf("a rank sees %v:\n%s", seen, stdout)
 	}
 	if journal := m.run("journalctl", "--no-pager", "-o", "cat", "-u", unit); strings.Contains(journal, "jobs can read the key") || strings.Contains(journal, "runs as root") {
 		t.Errorf("the daemon warns:\n%s", journal)
@@ -332,9 +328,7 @@ func TestSystemdSecondCluster(t *testing.T) {
 	if got := m.show("StatusText"); got != "takes jobs at [::]:7575, 8 slots" {
 		t.Errorf("the first daemon: %s", got)
 	}
-	if _, err := m.Launcher().Exec(t.Context(), "sh", "-c", "umask 077; echo \""+key+"\" >/root/.ssh/bob"); err != nil {
-		t.Fatal(err)
-	}
+	m.Shell(m.Launcher(), "umask 077; echo \""+key+"\" >/root/.ssh/bob")
 	first := m.args
 	for cluster, want := range map[string]string{"host1": "alice", "host1:7585": "bob"} {
 		for file, owner := range map[string]string{"/root/.ssh/key": "alice", "/root/.ssh/bob": "bob"} {
@@ -342,7 +336,7 @@ func TestSystemdSecondCluster(t *testing.T) {
 			cmd, stdout, stderr := m.launch("-np", "2", "--no-tag-output", "id", "-un")
 			err := cmd.Wait()
 			if accepted := owner == want; accepted != (err == nil) || accepted != (stdout.Count(want+"\n") == 2) || accepted == (stderr.Count("authenticate") > 0) {
-				t.Errorf("%s with the key of %s: %v\n%s\n%s", cluster, owner, err, stdout.Buf, stderr.Buf)
+				t.Errorf("%s with the key of %s: %v\n%s\n%s", cluster, owner, err, stdout, stderr)
 			}
 		}
 	}

@@ -74,7 +74,7 @@ func (a *away) awaitLogs(pattern string) []string {
 			ps, _ := a.ask("ps")
 			var daemons strings.Builder
 			for i, log := range a.Lasting.Logs {
-				fmt.Fprintf(&daemons, "host%d:\n%s", i+1, log.Buf)
+				fmt.Fprintf(&daemons, "host%d:\n%s", i+1, log)
 			}
 			a.T.Fatalf("no line matches %s:\n%s\n%s\n%s", pattern, text, ps, &daemons)
 		}
@@ -181,7 +181,7 @@ func TestKilledAtStart(t *testing.T) {
 	cmd.Wait()
 	const want = "gorun: error: host2: start job: the launcher was killed by SIGKILL before its ranks ran\n" +
 		"gorun: hint: if memory ran out there, dmesg says so; hosts of an elastic job keep its slots a minute longer than its --lease (auto: three minutes), which gorun ps shows\n"
-	if code := cmd.ProcessState.ExitCode(); code != 1 || stdout.Len() > 0 || !strings.HasSuffix(stderr.String(), want) {
+	if code := cmd.ProcessState.ExitCode(); code != 1 || stdout.String() != "" || !strings.HasSuffix(stderr.String(), want) {
 		t.Errorf("exit code %d\n%s\n%s", code, stdout, stderr)
 	}
 	time.Sleep(2 * time.Second) // on the launcher's own host another one would come at once

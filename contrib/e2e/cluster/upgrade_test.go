@@ -88,7 +88,7 @@ func TestUpgrade(t *testing.T) {
 		t.Helper()
 		must.Do(t, s.Daemons[i].Process.Signal(syscall.SIGHUP))
 		if err := s.Daemons[i].Wait(); err != nil {
-			t.Errorf("the daemon of host%d: %v\n%s", i+1, err, s.Logs[i].Buf)
+			t.Errorf("the daemon of host%d: %v\n%s", i+1, err, s.Logs[i])
 		}
 		s.Start(i)
 	}
@@ -100,12 +100,7 @@ func TestUpgrade(t *testing.T) {
 	}
 	s.Await("cluster", func() bool { return strings.Count(s.Ps(), "0 of 2") == 2 })
 
-	cmd, stdout, stderr := s.Command(slices.Concat(s.Args, []string{"--no-tag-output", "-np", "3", e2etest.Python, "-c", strings.ReplaceAll(steps, "4 * i + 6", "3 * i + 3")})...)
-	working := &e2etest.Watch{Buf: stdout}
-	cmd.Stdout = working
-	must.Do(t, cmd.Start())
-	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() }) // whatever comes
-	s.Await("training", func() bool { return working.Count("step 20\n") == 3 })
+	cmd, stdout, stderr := s.Begin(3, "step 20\n", slices.Concat(s.Args, []string{"--no-tag-output", "-np", "3", e2etest.Python, "-c", strings.ReplaceAll(steps, "4 * i + 6", "3 * i + 3")})...)
 
 	must.Do(t, os.Rename(newer, s.Daemon))
 	for i := range systemd {
@@ -132,7 +127,7 @@ func TestUpgrade(t *testing.T) {
 		t.Errorf("a job of the old binary: exit code %d\n%s", r.Code, r.Stderr)
 	}
 
-	if n := working.Count("step 399\n"); n > 0 {
+	if n := stdout.Count("step 399\n"); n > 0 {
 		t.Fatal("the job is over before a daemon could be drained")
 	}
 	must.Do(t, s.Daemons[1].Process.Signal(syscall.SIGTERM))
@@ -145,13 +140,13 @@ func TestUpgrade(t *testing.T) {
 		t.Fatalf("%v\n%s\n%s", err, stderr, stdout)
 	}
 	if err := s.Daemons[1].Wait(); err != nil {
-		t.Errorf("the drained daemon: %v\n%s", err, s.Logs[1].Buf)
+		t.Errorf("the drained daemon: %v\n%s", err, s.Logs[1])
 	}
-	if n := working.Count("begins "); n != 3 {
+	if n := stdout.Count("begins "); n != 3 {
 		t.Errorf("%d ranks began", n)
 	}
 	for i := range 400 {
-		if n := working.Count(fmt.Sprintf("step %d\n", i)); n != 3 {
+		if n := stdout.Count(fmt.Sprintf("step %d\n", i)); n != 3 {
 			t.Errorf("step %d was printed %d times", i, n)
 		}
 	}

@@ -3,7 +3,6 @@
 package e2etest
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -92,15 +91,33 @@ type Result struct {
 }
 
 // Command prepares gorun on the launcher's host.
-func (c *Cluster) Command(args ...string) (*lab.Cmd, *bytes.Buffer, *bytes.Buffer) {
-	var stdout, stderr bytes.Buffer
-	cmd := c.Launcher().Command(c.T.Context(), c.Binary, args...)
+func (c *Cluster) Command(args ...string) (cmd *lab.Cmd, stdout, stderr *Watch) {
+	stdout, stderr = new(Watch), new(Watch)
+	cmd = c.Launcher().Command(c.T.Context(), c.Binary, args...)
 	cmd.Dir, cmd.Env = c.Root, append(cmd.Env, c.Env...)
 	if c.scale != 0 {
 		cmd.Env = append(cmd.Env, fmt.Sprintf("GORUN_TIME_SCALE=%v", c.scale))
 	}
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	return cmd, &stdout, &stderr
+	cmd.Stdout, cmd.Stderr = stdout, stderr
+	return cmd, stdout, stderr
+}
+
+// Begin starts gorun, which the test ends, and waits until its ranks have written a text so often to standard output.
+func (c *Cluster) Begin(times int, text string, args ...string) (cmd *lab.Cmd, stdout, stderr *Watch) {
+	c.T.Helper()
+	cmd, stdout, stderr = c.Command(args...)
+	must.Do(c.T, cmd.Start())
+	c.T.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() }) // whatever comes
+	c.Await(fmt.Sprintf("%q %d times", text, times), func() bool { return stdout.Count(text) == times })
+	return cmd, stdout, stderr
+}
+
+// Shell runs a line on a host, and returns what it prints.
+func (c *Cluster) Shell(h *lab.LabHost, line string) string {
+	c.T.Helper()
+	out, err := h.Exec(c.T.Context(), "sh", "-c", line)
+	must.Do(c.T, err)
+	return out
 }
 
 // Gorun runs gorun to its end and then checks every host for leftovers.
@@ -199,21 +216,23 @@ func (c *Cluster) HasCgroups() bool {
 // Watch is a buffer that may be read while it is written.
 type Watch struct {
 	mu  sync.Mutex
-	Buf *bytes.Buffer
+	buf strings.Builder
 }
 
 func (w *Watch) Write(b []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.Buf.Write(b)
+	return w.buf.Write(b)
+}
+
+func (w *Watch) String() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.buf.String()
 }
 
 // Count returns the number of occurrences of a text.
-func (w *Watch) Count(s string) int {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return strings.Count(w.Buf.String(), s)
-}
+func (w *Watch) Count(text string) int { return strings.Count(w.String(), text) }
 
 // Within is Gorun for a job that may hang: it is interrupted after some time.
 func (c *Cluster) Within(limit time.Duration, args ...string) Result {

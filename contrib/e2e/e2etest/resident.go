@@ -3,7 +3,6 @@
 package e2etest
 
 import (
-	"bytes"
 	"cmp"
 	"os"
 	"path/filepath"
@@ -75,7 +74,7 @@ func NewLastingWith(t *testing.T, hosts int, options lab.Options, flags ...strin
 			cmd.Process.Signal(syscall.SIGTERM)
 			// The test's context has ended, and Wait may report that for a daemon that ends well.
 			if err := cmd.Wait(); err != nil && cmd.ProcessState.ExitCode() > 0 {
-				t.Errorf("daemon of host%d: %v\n%s", i+1, err, s.Logs[i].Buf)
+				t.Errorf("daemon of host%d: %v\n%s", i+1, err, s.Logs[i])
 			}
 		}
 		c.ExpectNothingLeft(5 * time.Second)
@@ -94,7 +93,7 @@ func (s *Lasting) Start(i int) {
 	args := []string{"worker", "--cluster-key-file", "/root/.ssh/key", "--slots", "2", "--join", join}
 	cmd := s.Host(i+1).Command(s.T.Context(), s.Daemon, append(args, s.Flags...)...)
 	cmd.Env = slices.Concat(cmd.Env, s.Env, []string{"XDG_STATE_HOME=/root/.cache/gorun/state"}) // where Leftovers does not look
-	log := &Watch{Buf: new(bytes.Buffer)}
+	log := new(Watch)
 	cmd.Stderr = log
 	if err := cmd.Start(); err != nil {
 		s.T.Fatal(err)
@@ -132,9 +131,7 @@ func (s *Lasting) Boot(i int) {
 // keep gives a host the key of the cluster, where Leftovers does not look.
 func (s *Lasting) keep(h *lab.LabHost) {
 	s.T.Helper()
-	if _, err := h.Exec(s.T.Context(), "sh", "-c", "umask 077; mkdir -p /root/.ssh; echo '"+ClusterKey+"' >/root/.ssh/key"); err != nil {
-		s.T.Fatal(err)
-	}
+	s.Shell(h, "umask 077; mkdir -p /root/.ssh; echo '"+ClusterKey+"' >/root/.ssh/key")
 }
 
 // Ps returns the output of gorun ps.

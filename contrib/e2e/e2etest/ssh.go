@@ -37,16 +37,6 @@ func (c *SSHCluster) Config(name, text string) string {
 	return c.Write(name, text+"\nHost *\n User root\n IdentityFile ~/.ssh/id_ed25519\n StrictHostKeyChecking yes\n", 0o600)
 }
 
-// Shell runs a command line on a host.
-func (c *SSHCluster) Shell(h *lab.LabHost, line string) string {
-	c.T.Helper()
-	out, err := h.Exec(c.T.Context(), "sh", "-c", line)
-	if err != nil {
-		c.T.Fatal(err)
-	}
-	return out
-}
-
 // Logins counts the logins on a host.
 func Logins(h *lab.LabHost) int { return strings.Count(h.Log(), "Accepted publickey") }
 

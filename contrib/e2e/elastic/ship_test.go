@@ -17,9 +17,7 @@ func TestShipToJoiner(t *testing.T) {
 	c := e2etest.NewCluster(t, 3)
 	shell := func(line string) {
 		t.Helper()
-		if _, err := c.Launcher().Exec(t.Context(), "sh", "-c", line); err != nil {
-			t.Fatal(err)
-		}
+		c.Shell(c.Launcher(), line)
 	}
 	shell("mkdir /root/proj && cp " + filepath.Join(c.Root, "testdata/elastic/*.py") + " /root/proj/")
 	wheels, _ := c.Wheels()

@@ -50,10 +50,8 @@ func TestKillPrograms(t *testing.T) {
 			runs := func(what string) int { text, _ := os.ReadFile(file(what)); return len(text) / 2 }
 			cmd, stdout, stderr := c.Command(append(test.way, "--min-np", "2", "--no-tag-output", "--host-discovery-script", "sh "+script,
 				"--moves", "sh "+moves, "sh", "-c", "echo up; until [ -e "+file("done")+" ]; do sleep 0.1; done; echo end")...)
-			watched := &e2etest.Watch{Buf: stdout}
-			cmd.Stdout = watched
 			must.Do(t, cmd.Start())
-			c.Await("ranks and programs", func() bool { return watched.Count("up") == 2 && runs("runs") == 2 && runs("moved") == 1 })
+			c.Await("ranks and programs", func() bool { return stdout.Count("up") == 2 && runs("runs") == 2 && runs("moved") == 1 })
 
 			c.Slay(cmd, c.Launcher(), test.program)
 			c.Slay(cmd, c.Host(2), "worker --relay")
@@ -69,7 +67,7 @@ func TestKillPrograms(t *testing.T) {
 
 			must.Do(t, os.WriteFile(file("done"), nil, 0o600))
 			err := cmd.Wait()
-			if err != nil || watched.Count("up") != 2 || watched.Count("end") != 2 {
+			if err != nil || stdout.Count("up") != 2 || stdout.Count("end") != 2 {
 				t.Errorf("%v\n%s\n%s", err, stdout, stderr)
 			}
 			c.ExpectNothingLeft(5 * time.Second)
@@ -107,8 +105,6 @@ func TestNextJobSweeps(t *testing.T) {
 	begin := func(name string, spare func(pid int) bool) (*lab.Cmd, []int) {
 		cmd, stdout, _ := c.Command("-np", "2", "-H", "host1:2", "sh", "-c",
 			"env -i setsid sleep 1000 & setsid sleep 1000 & sleep 1000 & (sleep 1000 <&- >&- 2>&- &); echo up; wait")
-		watched := &e2etest.Watch{Buf: stdout}
-		cmd.Stdout = watched
 		must.Do(t, cmd.Start())
 		var pids []int
 		c.Await("sleepers of the "+name, func() bool {
@@ -118,7 +114,7 @@ func TestNextJobSweeps(t *testing.T) {
 					pids = append(pids, p.PID)
 				}
 			}
-			return watched.Count("up") == 2 && len(pids) == 8
+			return stdout.Count("up") == 2 && len(pids) == 8
 		})
 		return cmd, pids
 	}
@@ -180,10 +176,8 @@ func TestClusterSweeps(t *testing.T) {
 	s := e2etest.NewLasting(t, 2)
 	h := s.Host(1)
 	cmd, stdout, _ := s.Command(append(slices.Clone(s.Args), "-np", "2", "sh", "-c", "env -i setsid sleep 1000 & sleep 1000 & echo up; wait")...)
-	watched := &e2etest.Watch{Buf: stdout}
-	cmd.Stdout = watched
 	must.Do(t, cmd.Start())
-	s.Await("sleepers", func() bool { return watched.Count("up") == 2 && sleepers(s.Cluster, h) == 4 })
+	s.Await("sleepers", func() bool { return stdout.Count("up") == 2 && sleepers(s.Cluster, h) == 4 })
 	victims := []int{cmd.Process.Pid}
 	for _, p := range h.Processes() {
 		if strings.HasSuffix(p.Args, "worker --daemon --resumable busy") {

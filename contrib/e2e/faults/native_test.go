@@ -17,8 +17,6 @@ func TestNativeStacks(t *testing.T) {
 	c := e2etest.NewCluster(t, 2)
 	const script = "import time\nbegan = time.time()\nwhile time.time() < began + 60:\n  time.sleep(0.2); print('beat', flush=True)"
 	cmd, stdout, _ := c.Command("-np", "2", "-H", "host1,host2", "--grace", "0.2", e2etest.Python, "-c", script)
-	watched := &e2etest.Watch{Buf: stdout}
-	cmd.Stdout = watched
 	must.Do(t, cmd.Start())
 	defer func() { c.GorunBeside("stop", "--now"); cmd.Wait() }()
 	native := regexp.MustCompile(`(?m)^  \S*nanosleep\S* \(libc.*\)$`)
@@ -29,8 +27,8 @@ func TestNativeStacks(t *testing.T) {
 		}
 		said = c.GorunBeside("stacks", "--native").Stdout
 	}
-	before := watched.Count("beat")
-	for end := time.Now().Add(30 * time.Second); watched.Count("beat") < before+6; time.Sleep(50 * time.Millisecond) {
+	before := stdout.Count("beat")
+	for end := time.Now().Add(30 * time.Second); stdout.Count("beat") < before+6; time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("the ranks do not go on")
 		}

@@ -67,11 +67,7 @@ func TestKillAnything(t *testing.T) {
 			c := e2etest.NewCluster(t, 2)
 			// Something that has neither the session, a parent nor the environment of the job.
 			script := `import subprocess; subprocess.run(["sh", "-c", "env -i setsid sleep 1000 & exit 0"])` + e2etest.Busy
-			cmd, stdout, stderr := c.Command("-np", "2", "-H", "host1,host2", e2etest.Python, "-c", script)
-			watched := &e2etest.Watch{Buf: stdout}
-			cmd.Stdout = watched
-			must.Do(t, cmd.Start())
-			c.Await("busy rank", func() bool { return watched.Count("busy") == 2 })
+			cmd, _, stderr := c.Begin(2, "busy", "-np", "2", "-H", "host1,host2", e2etest.Python, "-c", script)
 			pids := test.victims(c, cmd.Process.Pid)
 			if len(pids) == 0 {
 				t.Fatalf("no such process on\n%v\n%v", c.Host(1).Processes(), c.Host(2).Processes())
@@ -103,11 +99,7 @@ func TestKillAnything(t *testing.T) {
 // on its own machine ends at once, and the other one must not wait for that one's word.
 func TestKillLauncherAtStart(t *testing.T) {
 	c := e2etest.NewCluster(t, 1)
-	cmd, stdout, stderr := c.Command("-np", "2", "-H", "localhost:1,host1:1", "sh", "-c", "echo up; exec sleep 1000")
-	watched := &e2etest.Watch{Buf: stdout}
-	cmd.Stdout = watched
-	must.Do(t, cmd.Start())
-	c.Await("rank on each host", func() bool { return watched.Count("up") == 2 })
+	cmd, _, stderr := c.Begin(2, "up", "-np", "2", "-H", "localhost:1,host1:1", "sh", "-c", "echo up; exec sleep 1000")
 	must.Do(t, cmd.Process.Kill())
 	cmd.Wait()
 	if c.ExpectNothingLeft(10 * time.Second); t.Failed() {
@@ -119,11 +111,7 @@ func TestKillLauncherAtStart(t *testing.T) {
 func TestPowerOff(t *testing.T) {
 	c := e2etest.NewCluster(t, 2)
 	c.Hurry(0.2)
-	cmd, stdout, stderr := c.Command("-np", "2", "-H", "host1,host2", e2etest.Python, "-c", e2etest.Busy)
-	watched := &e2etest.Watch{Buf: stdout}
-	cmd.Stdout = watched
-	must.Do(t, cmd.Start())
-	c.Await("busy rank", func() bool { return watched.Count("busy") == 2 })
+	cmd, _, stderr := c.Begin(2, "busy", "-np", "2", "-H", "host1,host2", e2etest.Python, "-c", e2etest.Busy)
 	must.Do(t, c.Host(2).PowerOff())
 	ended := make(chan struct{})
 	go func() { cmd.Wait(); close(ended) }()

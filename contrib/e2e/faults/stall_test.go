@@ -33,14 +33,10 @@ func TestStall(t *testing.T) {
 	c := e2etest.NewCluster(t, 2)
 	const file = "/tmp/go" // of each host
 	cmd, _, stderr := c.Command("-np", "4", "-H", "host1:2,host2:2", e2etest.Python, "-c", late, file, "0")
-	watched := &e2etest.Watch{Buf: stderr}
-	cmd.Stderr = watched
 	must.Do(t, cmd.Start())
 	waits := `gorun: stall: allreduce "allreduce.late" has waited `
-	c.Await("report of the stall", func() bool { return watched.Count(waits) > 0 })
-	if _, err := c.Host(2).Exec(t.Context(), "touch", file); err != nil {
-		t.Fatal(err)
-	}
+	c.Await("report of the stall", func() bool { return stderr.Count(waits) > 0 })
+	c.Shell(c.Host(2), "touch "+file)
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("%v\n%s", err, stderr)
 	}
@@ -98,20 +94,16 @@ func TestStallOfCrossings(t *testing.T) {
 	c := e2etest.NewCluster(t, 2)
 	const file = "/tmp/go" // of each host
 	cmd, _, stderr := c.Command("-np", "2", "-H", "host1,host2", e2etest.Python, "-c", crossed, file)
-	watched := &e2etest.Watch{Buf: stderr}
-	cmd.Stderr = watched
 	began := time.Now()
 	must.Do(t, cmd.Start())
 	t.Cleanup(func() { cmd.Process.Kill() }) // whatever comes
 	want := `gorun: stall: the same name, different operations: rank 1 on host2 in allgather "x", rank 0 on host1 in allreduce "x"; call the same one on all of them`
-	c.Await("report of the crossing", func() bool { return watched.Count(want) > 0 })
+	c.Await("report of the crossing", func() bool { return stderr.Count(want) > 0 })
 	if took := time.Since(began); took > 45*time.Second { // the usual time is a minute
 		t.Errorf("the crossing was reported after %v", took)
 	}
 	for host := range 2 {
-		if _, err := c.Host(host+1).Exec(t.Context(), "touch", file); err != nil {
-			t.Fatal(err)
-		}
+		c.Shell(c.Host(host+1), "touch "+file)
 	}
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("%v\n%s", err, stderr)

@@ -140,8 +140,6 @@ func plant(t *testing.T, faults []fault, hosts string, short int) {
 // said last, and all its first lines. Of a job that has ended it asks what it has recorded.
 func ask(t *testing.T, c *e2etest.Cluster, want string, args ...string) (said string, firsts []string) {
 	cmd, stdout, stderr := c.Command(slices.Concat([]string{"-np", "2", "--grace", "0.2"}, args)...)
-	watched := &e2etest.Watch{Buf: stdout}
-	cmd.Stdout = watched
 	must.Do(t, cmd.Start())
 	ended := make(chan struct{})
 	go func() { defer close(ended); cmd.Wait() }()
@@ -157,7 +155,7 @@ func ask(t *testing.T, c *e2etest.Cluster, want string, args ...string) (said st
 			return said, append(firsts, firstLine(said))
 		case <-time.After(200 * time.Millisecond):
 		}
-		if watched.Count("planted") == 0 {
+		if stdout.Count("planted") == 0 {
 			continue
 		}
 		said = c.GorunBeside("why").Stdout
@@ -197,10 +195,8 @@ func TestNothingIsWrong(t *testing.T) {
 	must.Do(t, err)
 	for _, job := range []string{"horovod", "ddp", "saves"} {
 		cmd, stdout, stderr := c.Command("-np", "2", "-H", "host1,host2", "--grace", "0.2", e2etest.Python, script, job, "0.5")
-		watched := &e2etest.Watch{Buf: stdout}
-		cmd.Stdout = watched
 		must.Do(t, cmd.Start())
-		c.Await("steps of "+job, func() bool { return watched.Count("trains") == 2 })
+		c.Await("steps of "+job, func() bool { return stdout.Count("trains") == 2 })
 		var busy []*lab.Cmd
 		for n := range times {
 			if n == times/2 {
@@ -285,8 +281,6 @@ if hvd.rank() == 1:
 hvd.allreduce(np.ones(3), name="gradient")
 `
 	cmd, stdout, stderr := c.Command("-np", "2", "-H", "host1,host2", "--output-filename", dir, e2etest.Python, "-c", program)
-	trained, watched := &e2etest.Watch{Buf: stdout}, &e2etest.Watch{Buf: stderr}
-	cmd.Stdout, cmd.Stderr = trained, watched
 	must.Do(t, cmd.Start())
 	t.Cleanup(func() { cmd.Process.Kill() }) // whatever comes
 	file := filepath.Join(dir, "flight.jsonl")
@@ -294,16 +288,14 @@ hvd.allreduce(np.ones(3), name="gradient")
 		b, _ := os.ReadFile(file) // "" before there is one
 		return string(b)
 	}
-	c.Await("end of the steps", func() bool { return trained.Count("trained") == 2 })
+	c.Await("end of the steps", func() bool { return stdout.Count("trained") == 2 })
 	must.Do(t, syscall.Kill(c.Pid(2, "gorun worker --daemon"), syscall.SIGUSR2))
 	c.Await("recording of twenty operations", func() bool {
 		text := recorded()
 		return strings.Contains(text, `"reason":"SIGUSR2 on host2"`) && strings.Count(text, `"outcome":"done"`) == 40
 	})
 	for host := range 2 {
-		if _, err := c.Host(host+1).Exec(t.Context(), "touch", "/tmp/go"); err != nil {
-			t.Fatal(err)
-		}
+		c.Shell(c.Host(host+1), "touch /tmp/go")
 	}
 	err := cmd.Wait()
 	says := c.GorunBeside("why", file).Stdout
@@ -313,7 +305,7 @@ hvd.allreduce(np.ones(3), name="gradient")
 			t.Errorf("%v: no %s in\n%s", err, want, says)
 		}
 	}
-	if n := watched.Count("gorun: the last operations of the ranks are in " + file); n != 1 {
+	if n := stderr.Count("gorun: the last operations of the ranks are in " + file); n != 1 {
 		t.Errorf("the place was named %d times:\n%s", n, stderr)
 	}
 }

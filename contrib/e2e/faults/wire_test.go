@@ -74,11 +74,9 @@ for size in 100000, 1000, 1:
 			}
 			before := wire.Replaced.Load()
 			cmd, stdout, stderr := c.Command("-np", "2", "-H", "host1,host2", "--no-tag-output", e2etest.Python, "-c", program)
-			out, errs := &e2etest.Watch{Buf: stdout}, &e2etest.Watch{Buf: stderr}
-			cmd.Stdout, cmd.Stderr = out, errs
 			must.Do(t, cmd.Start())
 			// What is changed on each of its ways never arrives.
-			c.Await("an attack to be found", func() bool { return errs.Count("came damaged") > 0 || out.Count("EVIL") > 0 })
+			c.Await("an attack to be found", func() bool { return stderr.Count("came damaged") > 0 || stdout.Count("EVIL") > 0 })
 			cmd.Process.Signal(syscall.SIGTERM)
 			cmd.Wait()
 			if changed := wire.Replaced.Load() - before; changed == 0 || strings.Contains(stdout.String()+stderr.String(), "EVIL") {

@@ -26,18 +26,14 @@ func TestInterrupt(t *testing.T) {
 		"handlers, by kill": {[]string{"sh", "-c", tells}, syscall.SIGTERM, "terminated"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			cmd, stdout, stderr := c.Command(append([]string{"-np", "2", "-H", "host1,host2"}, tc.program...)...)
-			watched := &e2etest.Watch{Buf: stdout}
-			cmd.Stdout = watched
-			must.Do(t, cmd.Start())
-			c.Await("busy rank", func() bool { return watched.Count("busy") == 2 })
+			cmd, stdout, stderr := c.Begin(2, "busy", append([]string{"-np", "2", "-H", "host1,host2"}, tc.program...)...)
 			must.Do(t, cmd.Process.Signal(tc.sig))
 			cmd.Wait()
 			c.ExpectNothingLeft(time.Second)
 			if code := cmd.ProcessState.ExitCode(); code != 128+int(tc.sig) {
 				t.Errorf("exit code %d, want %d\n%s", code, 128+int(tc.sig), stderr)
 			}
-			if watched.Count(tc.says) != 2 {
+			if stdout.Count(tc.says) != 2 {
 				t.Errorf("want %q of both ranks:\n%s", tc.says, stdout)
 			}
 		})
@@ -49,9 +45,7 @@ func TestInterrupt(t *testing.T) {
 func TestMistakes(t *testing.T) {
 	c := e2etest.NewCluster(t, 3)
 	// host3 no longer takes the launcher's key.
-	if _, err := c.Host(3).Exec(t.Context(), "sh", "-c", "echo > /root/.ssh/authorized_keys"); err != nil {
-		t.Fatal(err)
-	}
+	c.Shell(c.Host(3), "echo > /root/.ssh/authorized_keys")
 	for _, tc := range []struct {
 		name   string
 		args   []string

@@ -48,8 +48,7 @@ func TestPython(t *testing.T) {
 		if host > 0 {
 			h = c.Host(host)
 		}
-		_, err := h.Exec(t.Context(), "sh", "-c", line)
-		must.Do(t, err)
+		c.Shell(h, line)
 	}
 	require := func(lines string) {
 		t.Helper()

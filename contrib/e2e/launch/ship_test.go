@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"gorun/contrib/e2e/e2etest"
-	"gorun/contrib/must"
 )
 
 // project is a program of two modules that lies on the launcher's machine alone, with what stays there and what is not sound.
@@ -31,12 +30,7 @@ mkdir conf; printf conf >'conf/a b'; head -c 6000000 /dev/urandom >big; printf x
 func TestShip(t *testing.T) {
 	const hosts = 6
 	c := e2etest.NewCluster(t, hosts)
-	shell := func(line string) string {
-		t.Helper()
-		out, err := c.Launcher().Exec(t.Context(), "sh", "-c", line)
-		must.Do(t, err)
-		return out
-	}
+	shell := func(line string) string { return c.Shell(c.Launcher(), line) }
 	var names []string
 	for i := range hosts {
 		names = append(names, fmt.Sprintf("host%d:1", i+1))
@@ -81,9 +75,7 @@ func TestShip(t *testing.T) {
 	t.Logf("the launcher sent 6 MB %.1f times to %d hosts in %v, and %d bytes for a changed line in %v", copies, hosts, cold, changed, time.Since(began))
 
 	// What a former job has changed in a tree is mended, and what somebody has put into the cache is not believed.
-	if _, err := c.Host(2).Exec(t.Context(), "sh", "-c", "cd /root/.cache/gorun/trees; for t in *; do rm -f $t/lib/model.py; echo VALUE = 7 >$t/lib/model.py; done; for f in ../files/*/*; do [ $(stat -c %s $f) != 6000000 ] || { chmod u+w $f; echo more >>$f; }; done"); err != nil {
-		t.Fatal(err)
-	}
+	c.Shell(c.Host(2), "cd /root/.cache/gorun/trees; for t in *; do rm -f $t/lib/model.py; echo VALUE = 7 >$t/lib/model.py; done; for f in ../files/*/*; do [ $(stat -c %s $f) != 6000000 ] || { chmod u+w $f; echo more >>$f; }; done")
 	if r = ship("--ship"); r.Code != 0 || strings.Count(r.Stdout, "has 2 conf 6000000 ") != hosts {
 		t.Errorf("exit code %d after files were changed on a host\n%s%s", r.Code, r.Stdout, r.Stderr)
 	}
@@ -93,9 +85,7 @@ func TestShip(t *testing.T) {
 		t.Errorf("exit code %d without --ship\n%s", r.Code, r.Stderr)
 	}
 	// A disk that is full ends the job with a line, and what came stays good.
-	if _, err := c.Host(3).Exec(t.Context(), "sh", "-c", "rm -rf /root/.cache/gorun/files /root/.cache/gorun/trees && mkdir /root/.cache/gorun/files && mount -t tmpfs -o size=1m full /root/.cache/gorun/files"); err != nil {
-		t.Fatal(err)
-	}
+	c.Shell(c.Host(3), "rm -rf /root/.cache/gorun/files /root/.cache/gorun/trees && mkdir /root/.cache/gorun/files && mount -t tmpfs -o size=1m full /root/.cache/gorun/files")
 	if r = ship("--ship"); r.Code == 0 || !strings.Contains(r.Stderr, "host3") || !strings.Contains(r.Stderr, "get big: ") || !strings.Contains(r.Stderr, "no space left on device") {
 		t.Errorf("exit code %d with a full disk\n%s", r.Code, r.Stderr)
 	}

@@ -88,13 +88,11 @@ func TestKillLauncherWithPrograms(t *testing.T) {
 			args := append(way, "--min-np", "2", "--no-tag-output", "--host-discovery-script", "sh "+script,
 				"--moves", "touch "+second+".moves"+deaf, "sh", "-c", "echo up; exec sleep 1000")
 			cmd, stdout, stderr := c.Command(args...)
-			watched := &e2etest.Watch{Buf: stdout}
-			cmd.Stdout = watched
 			must.Do(t, cmd.Start())
 			c.Await("ranks and programs", func() bool {
 				_, script := os.Stat(second)
 				_, moves := os.Stat(second + ".moves")
-				return watched.Count("up") == 2 && script == nil && moves == nil
+				return stdout.Count("up") == 2 && script == nil && moves == nil
 			})
 			must.Do(t, cmd.Process.Kill())
 			cmd.Wait()

@@ -3,7 +3,6 @@
 package slurm
 
 import (
-	"bytes"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -115,10 +114,9 @@ func (c *cluster) munge(h *lab.LabHost) {
 // serve runs a daemon on a host until the test ends.
 func (c *cluster) serve(h *lab.LabHost, name string, args ...string) {
 	c.T.Helper()
-	var said e2etest.Watch
-	said.Buf = new(bytes.Buffer)
+	said := new(e2etest.Watch)
 	cmd := h.Command(c.T.Context(), name, args...)
-	cmd.Stdout, cmd.Stderr = &said, &said
+	cmd.Stdout, cmd.Stderr = said, said
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
 		c.T.Fatal(err)
@@ -129,7 +127,7 @@ func (c *cluster) serve(h *lab.LabHost, name string, args ...string) {
 		cmd.Process.Kill()
 		<-ended
 		if c.T.Failed() && name != "munged" {
-			text := said.Buf.String()
+			text := said.String()
 			c.T.Logf("%s on %s:\n%s", name, h.Name(), text[max(0, len(text)-2000):])
 		}
 	})
@@ -151,13 +149,13 @@ func (c *cluster) read(name string) string {
 }
 
 // command prepares a command on the login node.
-func (c *cluster) command(name string, args ...string) (*lab.Cmd, *bytes.Buffer, *bytes.Buffer) {
-	var stdout, stderr bytes.Buffer
-	cmd := c.Launcher().Command(c.T.Context(), name, args...)
+func (c *cluster) command(name string, args ...string) (cmd *lab.Cmd, stdout, stderr *e2etest.Watch) {
+	stdout, stderr = new(e2etest.Watch), new(e2etest.Watch)
+	cmd = c.Launcher().Command(c.T.Context(), name, args...)
 	cmd.Dir = c.Root
 	cmd.Env = append(append(cmd.Env, c.Env...), "SLURM_CONF="+c.conf)
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	return cmd, &stdout, &stderr
+	cmd.Stdout, cmd.Stderr = stdout, stderr
+	return cmd, stdout, stderr
 }
 
 // slurm runs a command on the login node to its end.

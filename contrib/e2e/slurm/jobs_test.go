@@ -114,10 +114,8 @@ func TestKilled(t *testing.T) {
 		until := fmt.Sprintf("%s/end-%d-%s", c.dir, victim.host, strings.ReplaceAll(victim.name, " ", "-"))
 		cmd, stdout, stderr := c.command("salloc", "-Q", "-N2", "--ntasks-per-node=1", c.Binary, "--no-tag-output", "sh", "-c",
 			`sleep 1002 & echo ready; while [ ! -e `+until+` ]; do sleep 0.1; kill -0 $! || exit 9; done; kill $!; echo done $RANK`)
-		watch := &e2etest.Watch{Buf: stdout}
-		cmd.Stdout = watch
 		must.Do(t, cmd.Start())
-		c.Await("ranks", func() bool { return watch.Count("ready") == 2 || cmd.ProcessState != nil })
+		c.Await("ranks", func() bool { return stdout.Count("ready") == 2 || cmd.ProcessState != nil })
 		host := c.Launcher()
 		if victim.host > 0 {
 			host = c.Host(victim.host)
@@ -130,7 +128,7 @@ func TestKilled(t *testing.T) {
 		}
 		cmd.Wait()
 		code := cmd.ProcessState.ExitCode()
-		if victim.goes != (code == 0 && watch.Count("done") == 2) {
+		if victim.goes != (code == 0 && stdout.Count("done") == 2) {
 			t.Errorf("%s killed: exit code %d\n%s\n%s", victim.name, code, stdout, stderr)
 		}
 		t.Logf("%s killed: exit code %d: %s", victim.name, code, strings.TrimSpace(stderr.String()))
