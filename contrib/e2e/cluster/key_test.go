@@ -21,9 +21,7 @@ func TestKeyRotation(t *testing.T) {
 	launcher := s.Launcher()
 	s.Shell(launcher, "cp -p /root/.ssh/key /root/.ssh/old; umask 077; echo "+e2etest.AnotherKey+" >/root/.ssh/new")
 	with := func(key string) string {
-		cmd, _, said := s.Command("ps", "--cluster", "host1", "--cluster-key-file", "/root/.ssh/"+key)
-		cmd.Run()
-		return said.String()
+		return s.GorunBeside("ps", "--cluster", "host1", "--cluster-key-file", "/root/.ssh/"+key).Stderr
 	}
 	const older, newer = e2etest.ClusterKey, e2etest.AnotherKey
 	for i, keys := range []string{older + "\\n" + newer, newer + "\\n" + older, newer} {

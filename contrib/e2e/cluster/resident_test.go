@@ -18,10 +18,8 @@ import (
 // run is a launch to its end, after which only the daemons may be there.
 func run(s *e2etest.Lasting, args ...string) e2etest.Result {
 	s.T.Helper()
-	cmd, stdout, stderr := s.Command(slices.Concat(s.Args, args)...)
-	cmd.Run()
-	s.ExpectIdle()
-	return e2etest.Result{Code: cmd.ProcessState.ExitCode(), Stdout: stdout.String(), Stderr: stderr.String()}
+	defer s.ExpectIdle()
+	return s.GorunBeside(slices.Concat(s.Args, args)...)
 }
 
 // TestCluster launches without ssh: a job over both hosts, one that waits for it, and one that is killed.

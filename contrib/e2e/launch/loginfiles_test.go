@@ -49,19 +49,15 @@ func TestLoginFiles(t *testing.T) {
 				}
 				c.Shell(c.Host(1), "cat >/root/.bashrc <<'END'\n"+bashrc+"\nEND")
 				began := time.Now()
-				cmd, stdout, stderr := c.Command("-H", "host1", "echo", "let in")
-				late := time.AfterFunc(50*time.Second, func() { cmd.Process.Kill() })
-				cmd.Run()
-				late.Stop()
-				took := time.Since(began)
-				code, said := cmd.ProcessState.ExitCode(), stderr.String()
-				t.Logf("exit code %d after %v: %s", code, took.Round(time.Millisecond), said)
+				r := c.Bounded(50*time.Second, "-H", "host1", "echo", "let in")
+				said := r.Stderr
+				t.Logf("exit code %d after %v: %s", r.Code, time.Since(began).Round(time.Millisecond), said)
 				switch {
 				case want == "":
-					if code != 0 || !strings.Contains(stdout.String(), "let in") {
+					if r.Code != 0 || !strings.Contains(r.Stdout, "let in") {
 						t.Errorf("it does not start")
 					}
-				case code != 255 || !strings.HasPrefix(said, "gorun: error: host1: start: ") || !strings.Contains(said, want):
+				case r.Code != 255 || !strings.HasPrefix(said, "gorun: error: host1: start: ") || !strings.Contains(said, want):
 					t.Errorf("want exit code 255 and %q", want)
 				case !strings.Contains(want, "printed") && !strings.HasSuffix(said, hint) && !strings.HasSuffix(said, exits):
 					t.Errorf("want the hint %q or %q", hint, exits)

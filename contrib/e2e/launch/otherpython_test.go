@@ -20,11 +20,10 @@ func TestOtherPython(t *testing.T) {
 	try := func(what, change, want string, flags ...string) {
 		t.Helper()
 		c.Shell(c.Host(2), change)
-		cmd, _, stderr := c.Command(append(append([]string{"-H", "host1,host2"}, flags...), python, "train.py")...)
-		cmd.Run() // its exit code is looked at
+		r := c.GorunBeside(append(append([]string{"-H", "host1,host2"}, flags...), python, "train.py")...)
 		code := map[bool]int{true: 2, false: 0}[strings.HasPrefix(want, "gorun: error: ")]
-		if got := cmd.ProcessState.ExitCode(); got != code || !strings.Contains(stderr.String(), want) {
-			t.Errorf("%s: exit code %d, want %d and %q in\n%s", what, got, code, want, stderr)
+		if r.Code != code || !strings.Contains(r.Stderr, want) {
+			t.Errorf("%s: exit code %d, want %d and %q in\n%s", what, r.Code, code, want, r.Stderr)
 		}
 	}
 	try("the same", "true", "")

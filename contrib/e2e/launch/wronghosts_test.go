@@ -54,13 +54,12 @@ func TestWrongHosts(t *testing.T) {
 		if hosts == "" {
 			hosts = "host1,host2"
 		}
-		cmd, _, stderr := c.Command(append([]string{"-H", hosts}, strings.Fields(tt.flags)...)...)
-		cmd.Run() // its exit code is looked at
-		code, said := cmd.ProcessState.ExitCode(), stderr.String()
+		r := c.GorunBeside(append([]string{"-H", hosts}, strings.Fields(tt.flags)...)...)
+		said := r.Stderr
 		wrong := tt.code == 0 && strings.Contains(said, "error") ||
 			tt.code != 0 && (!regexp.MustCompile(`(?m)^gorun: error: .*`+tt.want).MatchString(said) || !regexp.MustCompile(`(?m)^gorun: hint: .*`+regexp.QuoteMeta(tt.hint)).MatchString(said))
-		if code != tt.code || wrong {
-			t.Errorf("%s: exit code %d, want %d, %q and %q in\n%s", tt.name, code, tt.code, tt.want, tt.hint, said)
+		if r.Code != tt.code || wrong {
+			t.Errorf("%s: exit code %d, want %d, %q and %q in\n%s", tt.name, r.Code, tt.code, tt.want, tt.hint, said)
 		}
 		if tt.fix != "" {
 			c.Shell(h, tt.fix+"; rm -rf /tmp/gorun-0") // where the binary is when home is no place for it
