@@ -81,7 +81,6 @@ func (r *receiver) segment() error {
 		err = l.acknowledge(f.ack, r.words[:1], &r.done)
 	}
 	if known {
-		l.stats.Duplicates++
 		l.acks.add(&f.Header)
 	}
 	l.mu.Unlock()
@@ -118,10 +117,6 @@ func (r *receiver) segment() error {
 		r.stream.took++
 		l.got.add(f.seq)
 		l.acks.add(&h)
-		l.stats.ReceivedSegments++
-		if refused != nil {
-			l.stats.Refused++
-		}
 	}
 	l.mu.Unlock()
 	if refused == nil && !known {

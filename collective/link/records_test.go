@@ -157,7 +157,7 @@ func TestOtherConfigurations(t *testing.T) {
 			}
 			both.Wait()
 			for i, n := range nodes {
-				if s, _ := n.mesh.Status(1 - i); s.Attached != 0 || s.ReceivedSegments != 0 {
+				if s, _ := n.mesh.Status(1 - i); s.Attached != 0 || n.inbox.placed.Load() != 0 {
 					t.Errorf("host %d: %+v", i, s)
 				}
 			}

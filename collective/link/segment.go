@@ -91,9 +91,8 @@ type Owner interface {
 // stream), in no particular order across streams, and must not block on the network.
 type Handler interface {
 	// Place returns where to read the payload of h: a buffer of h.Length bytes, or nil for the stream's scratch buffer
-	// (valid until Deliver returns). An error refuses the segment: the payload is read and discarded, the segment
-	// acknowledged and the refusal counted.
-	// If the stream breaks before the payload is complete, Place is called again when the peer repeats the segment.
+	// (valid until Deliver returns). An error refuses the segment: it is acknowledged, and its payload discarded. If the
+	// stream breaks before the payload is complete, Place is called again when the peer repeats the segment.
 	Place(peer int, h Header) (dst []byte, err error)
 	// Deliver is called exactly once for a segment whose payload is complete.
 	Deliver(peer int, h Header, payload []byte)

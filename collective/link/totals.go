@@ -4,12 +4,9 @@ import "time"
 
 // Totals are what one link has done, or all that a mesh has had.
 type Totals struct {
-	SentSegments, SentBytes     uint64 // without repetitions
+	SentBytes                   uint64 // without repetitions
 	UpgradedBytes               uint64 // of SentBytes: not over TCP, see Config.Upgrade
 	ResentSegments, ResentBytes uint64
-	ReceivedSegments            uint64
-	Duplicates                  uint64 // segments that arrived again
-	Refused                     uint64 // by Handler.Place
 	Attached                    uint64 // streams that were opened
 	Renewed                     uint64 // of Attached: those that replaced others
 	Damaged                     uint64 // streams that were replaced because of damaged data
@@ -20,14 +17,10 @@ type Totals struct {
 }
 
 func (t *Totals) add(o Totals) {
-	t.SentSegments += o.SentSegments
 	t.SentBytes += o.SentBytes
 	t.UpgradedBytes += o.UpgradedBytes
 	t.ResentSegments += o.ResentSegments
 	t.ResentBytes += o.ResentBytes
-	t.ReceivedSegments += o.ReceivedSegments
-	t.Duplicates += o.Duplicates
-	t.Refused += o.Refused
 	t.Attached += o.Attached
 	t.Renewed += o.Renewed
 	t.Damaged += o.Damaged

@@ -83,7 +83,6 @@ func (st *stream) take(limit int) bool {
 			l.stats.ResentBytes += uint64(s.Length)
 		} else {
 			l.out.win.add(s)
-			l.stats.SentSegments++
 			l.stats.SentBytes += uint64(s.Length)
 			if st.upgraded != nil {
 				l.stats.UpgradedBytes += uint64(s.Length)
