@@ -15,6 +15,9 @@ type tally []Result
 
 func (c *tally) Complete(_ uint64, r Result) { *c = append(*c, r) }
 
+// Spilled returns the bytes of results that pass through an engine.
+func Spilled(e *Engine) int64 { return e.spilled.Load() }
+
 // The world may end between the verdict and the start: the ranks hear of it once.
 func TestAbortBeforeStart(t *testing.T) {
 	e := New(Config{Transport: nowhere{}})

@@ -115,6 +115,7 @@ func TestSpillHasALimit(t *testing.T) {
 					r.Buffer.Release()
 				}
 			}
+			must.Soon(t, "other hosts have what passed through", func() bool { return collective.Spilled(c.engines[1]) == 0 })
 		}
 		if len(broken) > 0 {
 			t.Fatalf("%s: 900 bytes at a time broke the world: %v", kind, (<-broken).err)
