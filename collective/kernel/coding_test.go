@@ -30,7 +30,7 @@ func naiveCoding(c kernel.Coding, t kernel.Type, src []byte) []byte {
 	per := 64 / t.Size()
 	values := make([]float64, len(src)/t.Size())
 	for i := range values {
-		values[i] = float64(float32(decodeFloat(t, src[i*t.Size():])))
+		values[i] = float64(float32(decode(t, src[i*t.Size():])))
 	}
 	for from := 0; from < len(values); from += per {
 		part := values[from:min(from+per, len(values))]
@@ -50,46 +50,14 @@ func naiveCoding(c kernel.Coding, t kernel.Type, src []byte) []byte {
 			case c == kernel.CodingInt8:
 				v = math.RoundToEven(v/unit)*unit + 0 // no -0
 			case c == kernel.CodingFloat16:
-				v = nearest(v, 11, -24, 65520)
+				v = decode(kernel.Float16, encode(kernel.Float16, v))
 			default:
-				v = nearest(v, 8, -133, math.Ldexp(2-1./256, 127))
+				v = decode(kernel.BFloat16, encode(kernel.BFloat16, v))
 			}
-			if t == kernel.Float64 {
-				b := math.Float64bits(v)
-				if v != v {
-					b = 0x7ff8 << 48
-				}
-				out = binary.LittleEndian.AppendUint64(out, b)
-				continue
-			}
-			b := math.Float32bits(float32(v))
-			if v != v {
-				b = 0x7fc00000
-			}
-			out = binary.LittleEndian.AppendUint32(out, b)
+			out = append(out, encode(t, v)...)
 		}
 	}
 	return out
-}
-
-// nearest rounds to a number of significant bits, none of which counts less than 2^least.
-func nearest(v float64, bits, least int, infinite float64) float64 {
-	if v == 0 || v != v {
-		return v
-	}
-	if math.Abs(v) >= infinite {
-		return math.Inf(int(math.Copysign(1, v)))
-	}
-	_, exponent := math.Frexp(v)
-	unit := math.Ldexp(1, max(exponent-bits, least))
-	return math.Copysign(math.RoundToEven(v/unit)*unit, v)
-}
-
-func decodeFloat(t kernel.Type, b []byte) float64 {
-	if t == kernel.Float64 {
-		return math.Float64frombits(binary.LittleEndian.Uint64(b))
-	}
-	return float64(math.Float32frombits(binary.LittleEndian.Uint32(b)))
 }
 
 // journey codes and decodes in memory that has not a byte to spare on either side.
@@ -149,14 +117,14 @@ func TestCodingErrors(t *testing.T) {
 		}
 		got := journey(t, c, typ, src, 0)
 		for i := 0; i < len(src); i += size {
-			v, top := decodeFloat(typ, src[i:]), 0.0
+			v, top := decode(typ, src[i:]), 0.0
 			for j := i / 64 * 64; j < i/64*64+64; j += size {
-				top = math.Max(top, math.Abs(decodeFloat(typ, src[j:])))
+				top = math.Max(top, math.Abs(decode(typ, src[j:])))
 			}
 			bound := map[kernel.Coding]float64{kernel.CodingFloat16: math.Max(math.Abs(v)/2048, 0x1p-25),
 				kernel.CodingBFloat16: math.Abs(v) / 256, kernel.CodingInt8: top / 127}[c]
-			if diff := math.Abs(decodeFloat(typ, got[i:]) - v); diff > bound*(1+1e-6) {
-				t.Fatalf("%s: %g became %g", c, v, decodeFloat(typ, got[i:]))
+			if diff := math.Abs(decode(typ, got[i:]) - v); diff > bound*(1+1e-6) {
+				t.Fatalf("%s: %g became %g", c, v, decode(typ, got[i:]))
 			}
 		}
 	})
