@@ -333,6 +333,29 @@ func (p *promise) wait() collective.Result {
 	return collective.Result{}
 }
 
+// good waits for a result without error.
+func (p *promise) good() collective.Result {
+	p.t.Helper()
+	r := p.wait()
+	if r.Err != nil {
+		p.t.Fatalf("%s: %v", p.what, r.Err)
+	}
+	return r
+}
+
+func ended(promises ...*promise) {
+	for _, p := range promises {
+		p.t.Helper()
+		p.good()
+	}
+}
+
+// Whole requests.
+var (
+	barrier = collective.Request{Kind: collective.Barrier, Name: "b"}
+	join    = collective.Request{Kind: collective.Join}
+)
+
 // done reports whether the request ended.
 func (p *promise) done() bool { return len(p.ch) > 0 }
 

@@ -112,9 +112,7 @@ func TestCodedErrors(t *testing.T) {
 							Shape: []int{n}, In: outs[rank], Out: outs[rank]})
 					}
 					for rank, p := range promises {
-						if r := p.wait(); r.Err != nil {
-							t.Fatal(r.Err)
-						}
+						p.good()
 						if !bytes.Equal(outs[rank], outs[0]) {
 							t.Fatalf("%s by %s on %d hosts: rank %d has other bits", coding, by, len(l), rank)
 						}
@@ -149,9 +147,7 @@ func TestCodedAverageDoesNotOverflow(t *testing.T) {
 				Shape: []int{2000}, In: outs[rank], Out: outs[rank]}))
 		}
 		for rank, p := range promises {
-			if r := p.wait(); r.Err != nil {
-				t.Fatal(r.Err)
-			}
+			p.good()
 			if got := decodeFloats(kernel.Float32, outs[rank])[1234]; math.Abs(got-want) > 60 {
 				t.Errorf("%s: %g, want %g", op, got, want)
 			}
@@ -191,10 +187,7 @@ func TestCodedScatters(t *testing.T) {
 					plusZeros(kernel.Float32, want)
 					var all []byte
 					for _, p := range promises {
-						r := p.wait()
-						if r.Err != nil {
-							t.Fatal(r.Err)
-						}
+						r := p.good()
 						for _, v := range decodeFloats(kernel.Float32, r.Buffer.Bytes()[r.Lo:r.Hi]) {
 							all = append(all, encodeFloats(kernel.Float32, []float64{v + 0})...)
 						}
@@ -222,11 +215,7 @@ func TestCodingOfARequest(t *testing.T) {
 			promises = append(promises, c.submit(rank, collective.Request{Kind: collective.Allreduce, Name: "x", Type: kernel.Float32, Op: kernel.Sum,
 				Coding: coding, Shape: []int{n}, In: b, Out: b}))
 		}
-		for _, p := range promises {
-			if r := p.wait(); r.Err != nil {
-				t.Fatal(r.Err)
-			}
-		}
+		ended(promises...)
 		if got := c.mesh.dataSent() - before; got < want || got > want+want/1000 {
 			t.Errorf("%q: %d bytes on the wire, want %d", coding, got, want)
 		}
@@ -260,7 +249,7 @@ func TestCodingMismatch(t *testing.T) {
 // Ranks that joined stand in with zeros.
 func TestCodedJoin(t *testing.T) {
 	c := newCluster(t, even(3, 1), 1, collective.Config{Segment: 1 << 10, Coding: kernel.CodingBFloat16})
-	joined := c.submit(2, collective.Request{Kind: collective.Join})
+	joined := c.submit(2, join)
 	var outs [][]byte
 	var promises []*promise
 	for rank := range 2 {
@@ -269,17 +258,13 @@ func TestCodedJoin(t *testing.T) {
 			Shape: []int{3000}, In: outs[rank], Out: outs[rank]}))
 	}
 	for rank, p := range promises {
-		if r := p.wait(); r.Err != nil {
-			t.Fatal(r.Err)
-		}
+		p.good()
 		if !bytes.Equal(outs[rank], encodeFloats(kernel.Float32, slicesOf(3, 3000))) {
 			t.Errorf("rank %d has another result", rank)
 		}
 	}
 	for rank := range 2 {
-		c.submit(rank, collective.Request{Kind: collective.Join})
+		c.submit(rank, join)
 	}
-	if r := joined.wait(); r.Err != nil {
-		t.Error(r.Err)
-	}
+	ended(joined)
 }

@@ -33,12 +33,7 @@ func TestDeclaredGroupAheadOfItsMembers(t *testing.T) {
 	first := c.submit(0, sumIn(rows, "x", a))
 	c.declare(0, columns, column)
 	second := c.submit(0, sumIn(columns, "x", b))
-	world := c.everywhere(collective.Request{Kind: collective.Barrier, Name: "all"})
-	for _, p := range world {
-		if r := p.wait(); r.Err != nil {
-			t.Fatal(r.Err)
-		}
-	}
+	ended(c.everywhere(collective.Request{Kind: collective.Barrier, Name: "all"})...)
 	if first.done() || second.done() {
 		t.Fatal("an operation ended without all members")
 	}
@@ -46,11 +41,7 @@ func TestDeclaredGroupAheadOfItsMembers(t *testing.T) {
 	c.declare(4, rows, row)
 	c.declare(3, rows, []int{4, 3, 0}) // the order does not matter
 	rest := []*promise{first, second, c.submit(4, sumIn(rows, "x", []byte{4})), c.submit(3, sumIn(rows, "x", []byte{2})), c.submit(1, sumIn(columns, "x", []byte{5}))}
-	for _, p := range rest {
-		if r := p.wait(); r.Err != nil {
-			t.Fatal(r.Err)
-		}
-	}
+	ended(rest...)
 	if a[0] != 7 || b[0] != 15 {
 		t.Errorf("sums are %d and %d, want 7 and 15", a[0], b[0])
 	}

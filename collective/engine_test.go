@@ -83,26 +83,19 @@ func TestNamesAreReused(t *testing.T) {
 // A host may be one use ahead of another that has not heard the last ready message.
 func TestOneUseAhead(t *testing.T) {
 	c := newCluster(t, even(3, 1), 7, collective.Config{})
-	barrier := func(rank int) *promise {
-		return c.submit(rank, collective.Request{Kind: collective.Barrier, Name: "b"})
-	}
 	// Host 2 does not hear host 3.
 	c.mesh.setHold(func(from, to int, h link.Header) bool { return from == 2 && to == 1 })
-	first := []*promise{barrier(0), barrier(1), barrier(2)}
+	first := []*promise{c.submit(0, barrier), c.submit(1, barrier), c.submit(2, barrier)}
 	first[0].wait()
 	first[2].wait()
-	second := []*promise{barrier(0), nil, barrier(2)}
+	second := []*promise{c.submit(0, barrier), nil, c.submit(2, barrier)}
 	if first[1].done() {
 		t.Fatal("rank 1 passed without having heard host 3")
 	}
 	c.mesh.setHold(nil)
 	first[1].wait()
-	second[1] = barrier(1)
-	for _, p := range second {
-		if r := p.wait(); r.Err != nil {
-			t.Error(r.Err)
-		}
-	}
+	second[1] = c.submit(1, barrier)
+	ended(second...)
 }
 
 // idle reports whether nothing is under way.
@@ -147,9 +140,7 @@ func TestGroups(t *testing.T) {
 		}
 	}
 	for _, e := range ends {
-		if r := e.p.wait(); r.Err != nil {
-			t.Fatal(r.Err)
-		}
+		e.p.good()
 		if !bytes.Equal(e.out, e.want) {
 			t.Errorf("%s: another result", e.p.what)
 		}
@@ -166,18 +157,14 @@ func TestGroups(t *testing.T) {
 	for _, r := range groups[1] {
 		rest = append(rest, c.submit(r, collective.Request{Kind: collective.Barrier, Name: "b", Group: 1}))
 	}
-	for _, p := range rest {
-		if r := p.wait(); r.Err != nil {
-			t.Error(r.Err)
-		}
-	}
+	ended(rest...)
 }
 
 func TestPending(t *testing.T) {
 	c := newCluster(t, layout{{0, 1}, {2, 3}}, 13, collective.Config{})
-	c.submit(0, collective.Request{Kind: collective.Barrier, Name: "b"})
-	c.submit(2, collective.Request{Kind: collective.Barrier, Name: "b"})
-	c.submit(3, collective.Request{Kind: collective.Barrier, Name: "b"})
+	c.submit(0, barrier)
+	c.submit(2, barrier)
+	c.submit(3, barrier)
 	want := []collective.Stall{{Kind: collective.Barrier, Name: "b", Since: epochStart,
 		Missing: []collective.Absent{{Host: "host1", Ranks: []int{1}}}}}
 	var got []collective.Stall
@@ -192,7 +179,7 @@ func TestPending(t *testing.T) {
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("host 2 waits for %+v, want %+v", got, want)
 	}
-	c.submit(1, collective.Request{Kind: collective.Barrier, Name: "b"}).wait()
+	c.submit(1, barrier).wait()
 	if got := c.engines[0].Pending(now); len(got) != 0 {
 		t.Errorf("open at the end: %+v", got)
 	}
@@ -316,10 +303,7 @@ func TestEverythingAtOnce(t *testing.T) {
 			}
 			for i := range promises {
 				for rank, p := range promises[i] {
-					r := p.wait()
-					if r.Err != nil {
-						t.Fatal(r.Err)
-					}
+					r := p.good()
 					got := parts[i][rank].Out
 					if r.Buffer != nil {
 						got = r.Buffer.Bytes()

@@ -27,10 +27,7 @@ func (c *cluster) addGroup(ranks []int) uint32 {
 	c.t.Helper()
 	var ids []int
 	for _, p := range c.everywhere(collective.Request{Kind: collective.AddGroup, Shape: ranks}) {
-		r := p.wait()
-		if r.Err != nil {
-			c.t.Fatal(r.Err)
-		}
+		r := p.good()
 		ids = append(ids, r.Rows...)
 	}
 	if len(ids) != c.layout.size() || slices.Min(ids) != slices.Max(ids) {
@@ -41,11 +38,7 @@ func (c *cluster) addGroup(ranks []int) uint32 {
 
 func (c *cluster) removeGroup(id uint32) {
 	c.t.Helper()
-	for _, p := range c.everywhere(collective.Request{Kind: collective.RemoveGroup, Root: int(id)}) {
-		if r := p.wait(); r.Err != nil {
-			c.t.Fatal(r.Err)
-		}
-	}
+	ended(c.everywhere(collective.Request{Kind: collective.RemoveGroup, Root: int(id)})...)
 }
 
 // All kinds of operations among some of the ranks, in worlds of all kinds.
@@ -100,10 +93,7 @@ func everyKindInGroups(t *testing.T, layout layout, cfg collective.Config, decla
 			total += rank + 1
 		}
 		for i, p := range ends {
-			r := p.wait()
-			if r.Err != nil {
-				t.Fatalf("group %v: %v", members, r.Err)
-			}
+			r := p.good()
 			rank := members[i/6]
 			switch i % 6 {
 			case 0:
@@ -190,15 +180,11 @@ func TestGroupAheadOfAHost(t *testing.T) {
 	c := newCluster(t, even(3, 1), 17, collective.Config{})
 	c.mesh.setHold(func(from, to int, h link.Header) bool { return from == 1 && to == 2 })
 	adds := c.everywhere(collective.Request{Kind: collective.AddGroup, Shape: []int{0, 2}})
-	for _, rank := range []int{0, 1} {
-		if r := adds[rank].wait(); r.Err != nil {
-			t.Fatal(r.Err)
-		}
-	}
+	ended(adds[:2]...)
 	out := []byte{5}
-	early := c.submit(0, collective.Request{Kind: collective.Allreduce, Op: kernel.Sum, Name: "x", Group: 1, Type: kernel.Uint8, Shape: []int{1}, In: out, Out: out})
+	early := c.submit(0, sumIn(1, "x", out))
 	// What the host sends after that waits with it, in order.
-	barrier := c.submit(0, collective.Request{Kind: collective.Barrier, Name: "b"})
+	behind := c.submit(0, barrier)
 	must.Soon(t, "the third host has what the first one says", func() bool {
 		c.mesh.mu.Lock()
 		defer c.mesh.mu.Unlock()
@@ -209,19 +195,8 @@ func TestGroupAheadOfAHost(t *testing.T) {
 		t.Fatal("the third host has the group already")
 	}
 	c.mesh.setHold(nil)
-	if r := adds[2].wait(); r.Err != nil {
-		t.Fatal(r.Err)
-	}
-	late := c.submit(2, collective.Request{Kind: collective.Allreduce, Op: kernel.Sum, Name: "x", Group: 1, Type: kernel.Uint8, Shape: []int{1}, In: []byte{2}, Out: []byte{0}})
-	rest := []*promise{early, late, barrier}
-	for rank := 1; rank < 3; rank++ {
-		rest = append(rest, c.submit(rank, collective.Request{Kind: collective.Barrier, Name: "b"}))
-	}
-	for _, p := range rest {
-		if r := p.wait(); r.Err != nil {
-			t.Fatal(r.Err)
-		}
-	}
+	ended(adds[2])
+	ended(early, c.submit(2, sumIn(1, "x", []byte{2})), behind, c.submit(1, barrier), c.submit(2, barrier))
 	if out[0] != 7 {
 		t.Errorf("the sum is %d, want 7", out[0])
 	}
@@ -234,17 +209,12 @@ func TestRemoveGroup(t *testing.T) {
 	var running []*promise
 	for _, rank := range []int{0, 1, 3} {
 		b := make([]byte, 5000)
-		running = append(running, c.submit(rank, collective.Request{Kind: collective.Allreduce, Op: kernel.Sum, Name: "goes on", Group: id,
-			Type: kernel.Uint8, Shape: []int{len(b)}, In: b, Out: b}))
+		running = append(running, c.submit(rank, sumIn(id, "goes on", b)))
 	}
 	stuck := []*promise{c.submit(0, collective.Request{Kind: collective.Barrier, Name: "stuck", Group: id}),
 		c.submit(1, collective.Request{Kind: collective.Barrier, Name: "stuck", Group: id})}
 	c.removeGroup(id)
-	for _, p := range running {
-		if r := p.wait(); r.Err != nil {
-			t.Error(r.Err)
-		}
-	}
+	ended(running...)
 	for _, p := range stuck {
 		if r := p.wait(); r.Err == nil || !strings.Contains(r.Err.Error(), fmt.Sprintf("process set %d was removed", id)) {
 			t.Errorf("%s: %v", p.what, r.Err)
@@ -267,7 +237,8 @@ func TestSubmitAfterRemoveGroup(t *testing.T) {
 	for _, l := range []layout{even(1, 3), {{0, 2}, {1}}} {
 		c := newCluster(t, l, 20, collective.Config{})
 		id, other := c.addGroup([]int{0, 1}), c.addGroup([]int{1, 2})
-		barrier := collective.Request{Kind: collective.Barrier, Name: "b", Group: id}
+		barrier := barrier
+		barrier.Group = id
 		remove := func(id uint32) collective.Request {
 			return collective.Request{Kind: collective.RemoveGroup, Root: int(id)}
 		}
@@ -280,11 +251,7 @@ func TestSubmitAfterRemoveGroup(t *testing.T) {
 				t.Errorf("%v: ranks remove different groups: %v", l, r.Err)
 			}
 		}
-		for _, p := range []*promise{c.submit(0, barrier), c.submit(1, barrier)} {
-			if r := p.wait(); r.Err != nil {
-				t.Errorf("%v: the group is not there any more: %v", l, r.Err)
-			}
-		}
+		ended(c.submit(0, barrier), c.submit(1, barrier)) // the group is there still
 		late := c.submit(1, barrier)
 		c.removeGroup(id)
 		if r := late.wait(); r.Err == nil {
@@ -297,11 +264,7 @@ func TestSubmitAfterRemoveGroup(t *testing.T) {
 func TestGroupOfLeavers(t *testing.T) {
 	c := newCluster(t, even(2, 1), 19, collective.Config{})
 	adds := c.everywhere(collective.Request{Kind: collective.AddGroup, Shape: []int{1}})
-	for _, p := range adds {
-		if r := p.wait(); r.Err != nil {
-			t.Fatal(r.Err)
-		}
-	}
+	ended(adds...)
 	c.engines[1].Leave(1, 1)
 	if p, err := c.try(0, collective.Request{Kind: collective.AddGroup, Shape: []int{0}}); err == nil && p.wait().Err == nil {
 		t.Error("a group was made without a rank that has left")

@@ -30,19 +30,9 @@ func TestSmallAllreduceIsOneMessage(t *testing.T) {
 			}
 		}()
 	}
-	for _, p := range promises {
-		if r := p.wait(); r.Err != nil {
-			t.Fatal(r.Err)
-		}
-	}
+	ended(promises...)
 	finish := c.allreduce("large", kernel.Float32, kernel.Sum, 1<<20, 1, 1)
-	promises = promises[:0]
-	for rank := range 6 {
-		promises = append(promises, c.submit(rank, collective.Request{Kind: collective.Barrier, Name: "b"}))
-	}
-	for _, p := range promises { // all hosts have heard of all words by then
-		p.wait()
-	}
+	ended(c.everywhere(barrier)...) // all hosts have heard of all words by then
 	if len(c.engines[0].Pending(epochStart)) == 0 {
 		t.Error("the large one needed no data")
 	}

@@ -56,7 +56,7 @@ func TestJoin(t *testing.T) {
 									t.Errorf("round %d, rank %d, step %d: %d, want %d, error %v", round, rank, step, got, want, err)
 								}
 							}
-							res, err := c.do(rank, collective.Request{Kind: collective.Join})
+							res, err := c.do(rank, join)
 							if err != nil {
 								t.Errorf("rank %d: %v", rank, err)
 								return
@@ -85,32 +85,34 @@ func TestJoin(t *testing.T) {
 	}
 }
 
+func lastToJoin(want int, joins []*promise) {
+	for _, p := range joins {
+		if r := p.good(); r.Rows[0] != want {
+			p.t.Errorf("last rank %v, want %d", r.Rows, want)
+		}
+	}
+}
+
 // TestJoinAsync: what was submitted before a rank joins still has its part.
 func TestJoinAsync(t *testing.T) {
 	c := newCluster(t, even(2, 2), 3, collective.Config{})
-	in := func() []byte { return []byte{1} }
 	var open []*promise
 	var outs [][]byte
 	for _, rank := range []int{0, 3} {
-		b := in()
+		b := []byte{1}
 		outs = append(outs, b)
-		open = append(open, c.submit(rank, collective.Request{Kind: collective.Allreduce, Name: "x", Type: kernel.Uint8, Op: kernel.Sum, Shape: []int{1}, In: b, Out: b}))
+		open = append(open, c.submit(rank, sumIn(0, "x", b)))
 	}
-	joins := []*promise{c.submit(0, collective.Request{Kind: collective.Join}), c.submit(1, collective.Request{Kind: collective.Join}), c.submit(2, collective.Request{Kind: collective.Join})}
+	joins := []*promise{c.submit(0, join), c.submit(1, join), c.submit(2, join)}
 	for i, p := range open {
-		if r := p.wait(); r.Err != nil || outs[i][0] != 2 {
-			t.Errorf("sum %d, error %v", outs[i][0], r.Err)
+		if p.good(); outs[i][0] != 2 {
+			t.Errorf("sum %d", outs[i][0])
 		}
 	}
-	if _, err := c.try(0, collective.Request{Kind: collective.Barrier, Name: "b"}); err == nil || !strings.Contains(err.Error(), "rank 0 has joined") {
+	if _, err := c.try(0, barrier); err == nil || !strings.Contains(err.Error(), "rank 0 has joined") {
 		t.Errorf("a rank that joined went on: %v", err)
 	}
-	joins = append(joins, c.submit(3, collective.Request{Kind: collective.Join}))
-	for _, p := range joins {
-		if r := p.wait(); r.Err != nil || r.Rows[0] != 3 {
-			t.Errorf("last rank %v, error %v", r.Rows, r.Err)
-		}
-	}
+	lastToJoin(3, append(joins, c.submit(3, join)))
 }
 
 // TestJoinPending: what is pending of a rank that joins is waited for, and nothing else of it; and so is the end of
@@ -120,15 +122,15 @@ func TestJoinPending(t *testing.T) {
 		c := newCluster(t, even(1, 3), 3, collective.Config{})
 		sum := func(rank int, name string) (*promise, []byte) {
 			b := []byte{byte(1 << rank)}
-			return c.submit(rank, collective.Request{Kind: collective.Allreduce, Name: name, Type: kernel.Uint8, Op: kernel.Sum, Shape: []int{1}, In: b, Out: b}), b
+			return c.submit(rank, sumIn(0, name, b)), b
 		}
-		joins := []*promise{c.submit(0, collective.Request{Kind: collective.Join, Pending: []string{"x", "y"}}), c.submit(1, collective.Request{Kind: collective.Join})}
+		joins := []*promise{c.submit(0, collective.Request{Kind: collective.Join, Pending: []string{"x", "y"}}), c.submit(1, join)}
 		if p, b := sum(2, "z"); p.wait().Err != nil || b[0] != 4 {
 			t.Errorf("a name that nothing is owed under: %d", b[0])
 		}
 		p, b := sum(2, "x")
 		late, _ := sum(2, "y")
-		joins = append(joins, c.submit(2, collective.Request{Kind: collective.Join}))
+		joins = append(joins, c.submit(2, join))
 		if p.done() || late.done() || joins[0].done() {
 			t.Fatal("something ended without the part of rank 0")
 		}
@@ -150,11 +152,7 @@ func TestJoinPending(t *testing.T) {
 		if r := p.wait(); r.Err != nil || b[0] != want {
 			t.Errorf("sum %d, want %d, error %v", b[0], want, r.Err)
 		}
-		for _, p := range joins {
-			if r := p.wait(); r.Err != nil || r.Rows[0] != 2 {
-				t.Errorf("last rank %v, error %v", r.Rows, r.Err)
-			}
-		}
+		lastToJoin(2, joins)
 	}
 }
 
@@ -165,7 +163,7 @@ func TestJoinRefuses(t *testing.T) {
 		last := l.size() - 1
 		var joins []*promise
 		for rank := range last {
-			joins = append(joins, c.submit(rank, collective.Request{Kind: collective.Join}))
+			joins = append(joins, c.submit(rank, join))
 		}
 		for kind, what := range map[collective.Kind]string{collective.Allgather: "allgather", collective.Broadcast: "broadcast",
 			collective.Alltoall: "alltoall", collective.ReduceScatter: "reducescatter"} {
@@ -175,14 +173,10 @@ func TestJoinRefuses(t *testing.T) {
 				t.Errorf("%s: %v", what, err)
 			}
 		}
-		if _, err := c.do(last, collective.Request{Kind: collective.Barrier, Name: "b"}); err != nil {
+		if _, err := c.do(last, barrier); err != nil {
 			t.Errorf("barrier: %v", err)
 		}
-		for _, p := range append(joins, c.submit(last, collective.Request{Kind: collective.Join})) {
-			if r := p.wait(); r.Err != nil || r.Rows[0] != last {
-				t.Errorf("last rank %v, error %v", r.Rows, r.Err)
-			}
-		}
+		lastToJoin(last, append(joins, c.submit(last, join)))
 	}
 }
 
@@ -192,18 +186,13 @@ func TestJoinNextRound(t *testing.T) {
 	c := newCluster(t, even(3, 1), 9, collective.Config{})
 	// Host 2 hears nothing of host 3's join, so host 1 is ahead.
 	c.mesh.setHold(func(from, to int, h link.Header) bool { return from == 2 && to == 1 })
-	var joins []*promise
-	for rank := range 3 {
-		joins = append(joins, c.submit(rank, collective.Request{Kind: collective.Join}))
-	}
+	joins := c.everywhere(join)
 	joins[0].wait()
 	joins[2].wait()
-	out := make([]byte, 3)
+	out := []byte{1, 1, 1}
 	var sums []*promise
 	for _, rank := range []int{0, 2} {
-		b := out[rank : rank+1]
-		b[0] = 1
-		sums = append(sums, c.submit(rank, collective.Request{Kind: collective.Allreduce, Name: "x", Type: kernel.Uint8, Op: kernel.Sum, Shape: []int{1}, In: b, Out: b}))
+		sums = append(sums, c.submit(rank, sumIn(0, "x", out[rank:rank+1])))
 	}
 	must.Soon(t, "host 2 knows of the sum", func() bool { return len(c.engines[1].Pending(epochStart)) == 2 })
 	if sums[0].done() || sums[1].done() {
@@ -211,14 +200,7 @@ func TestJoinNextRound(t *testing.T) {
 	}
 	c.mesh.setHold(nil)
 	joins[1].wait()
-	b := out[1:2]
-	b[0] = 1
-	sums = append(sums, c.submit(1, collective.Request{Kind: collective.Allreduce, Name: "x", Type: kernel.Uint8, Op: kernel.Sum, Shape: []int{1}, In: b, Out: b}))
-	for _, p := range sums {
-		if r := p.wait(); r.Err != nil {
-			t.Error(r.Err)
-		}
-	}
+	ended(append(sums, c.submit(1, sumIn(0, "x", out[1:2])))...)
 	if !slices.Equal(out, []byte{3, 3, 3}) {
 		t.Errorf("sums %d", out)
 	}

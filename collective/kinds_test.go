@@ -32,9 +32,7 @@ func TestBroadcast(t *testing.T) {
 							Root: root, Type: kernel.Float32, Shape: []int{n}, In: in, Out: outs[rank]}))
 					}
 					for rank, p := range promises {
-						if r := p.wait(); r.Err != nil {
-							t.Fatal(r.Err)
-						}
+						p.good()
 						if !bytes.Equal(outs[rank], want) {
 							t.Fatalf("root %d, %d elements: rank %d has something else", root, n, rank)
 						}
@@ -84,10 +82,7 @@ func TestAllgather(t *testing.T) {
 						Type: kernel.Int16, Shape: []int{rows, 3}, In: in}))
 				}
 				for _, p := range promises {
-					r := p.wait()
-					if r.Err != nil {
-						t.Fatal(r.Err)
-					}
+					r := p.good()
 					if !bytes.Equal(r.Buffer.Bytes(), want) {
 						t.Fatalf("scale %d: %s has something else", scale, p.what)
 					}
@@ -118,13 +113,9 @@ func TestBarrier(t *testing.T) {
 						t.Fatal("a barrier opened before all ranks were there")
 					}
 				}
-				promises = append(promises, c.submit(rank, collective.Request{Kind: collective.Barrier, Name: "b"}))
+				promises = append(promises, c.submit(rank, barrier))
 			}
-			for _, p := range promises {
-				if r := p.wait(); r.Err != nil {
-					t.Fatal(r.Err)
-				}
-			}
+			ended(promises...)
 		})
 	}
 }

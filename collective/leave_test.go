@@ -74,9 +74,7 @@ func TestLeaveAfterReady(t *testing.T) {
 			leaver := c.layout[0][0]
 			const n = 3000
 			sum := func(rank int) *promise {
-				in := make([]byte, n)
-				return c.submit(rank, collective.Request{Kind: collective.Allreduce, Name: "x", Type: kernel.Int8, Op: kernel.Sum,
-					Shape: []int{n}, In: in, Out: in})
+				return c.submit(rank, sumIn(0, "x", make([]byte, n)))
 			}
 			var promises []*promise
 			for _, rank := range c.layout[0] {
@@ -89,11 +87,7 @@ func TestLeaveAfterReady(t *testing.T) {
 					promises = append(promises, sum(rank))
 				}
 			}
-			for _, p := range promises {
-				if r := p.wait(); r.Err != nil {
-					t.Error(r.Err)
-				}
-			}
+			ended(promises...)
 		})
 	}
 }
@@ -105,11 +99,9 @@ func TestAbort(t *testing.T) {
 	c.mesh.setHold(func(from, _ int, h link.Header) bool { return from == 2 && h.Kind == link.Data })
 	var promises []*promise
 	for rank := range 6 {
-		in := make([]byte, n)
-		promises = append(promises, c.submit(rank, collective.Request{Kind: collective.Allreduce, Name: "x", Type: kernel.Int8,
-			Op: kernel.Sum, Shape: []int{n}, In: in, Out: in}))
+		promises = append(promises, c.submit(rank, sumIn(0, "x", make([]byte, n))))
 		if rank < 2 {
-			promises = append(promises, c.submit(rank, collective.Request{Kind: collective.Barrier, Name: "b"}))
+			promises = append(promises, c.submit(rank, barrier))
 		}
 	}
 	must.Soon(t, "only host 3's data is under way", func() bool {
@@ -132,7 +124,7 @@ func TestAbort(t *testing.T) {
 			t.Errorf("%s: %v", p.what, r.Err)
 		}
 	}
-	if _, err := c.try(0, collective.Request{Kind: collective.Barrier, Name: "b"}); err == nil || code(t, err) != collective.CodeAborted {
+	if _, err := c.try(0, barrier); err == nil || code(t, err) != collective.CodeAborted {
 		t.Errorf("submit after abort: %v", err)
 	}
 	// The next epoch works, and has nothing of the last.
@@ -142,11 +134,7 @@ func TestAbort(t *testing.T) {
 	if _, err := e.Place(1, link.Header{Kind: link.Data, Epoch: 1, Length: 64}); err == nil {
 		t.Error("a segment of the last epoch was placed")
 	}
-	p, q := c.submit(0, collective.Request{Kind: collective.Barrier, Name: "b"}), c.submit(1, collective.Request{Kind: collective.Barrier, Name: "b"})
-	if r := p.wait(); r.Err != nil {
-		t.Error(r.Err)
-	}
-	q.wait()
+	ended(c.submit(0, barrier), c.submit(1, barrier))
 }
 
 // A rank whose memory the link keeps until a peer has it all gets its result when the world ends, although the
@@ -158,10 +146,8 @@ func TestAbortAfterTheResult(t *testing.T) {
 	const n = 100_000
 	var sums, gathers []*promise
 	for rank := range 2 {
-		in, own := make([]byte, n), make([]byte, n)
-		sums = append(sums, c.submit(rank, collective.Request{Kind: collective.Allreduce, Name: "x", Type: kernel.Uint8,
-			Op: kernel.Sum, Shape: []int{n}, In: in, Out: in}))
-		gathers = append(gathers, c.submit(rank, collective.Request{Kind: collective.Allgather, Name: "y", Type: kernel.Uint8, Shape: []int{n}, In: own}))
+		sums = append(sums, c.submit(rank, sumIn(0, "x", make([]byte, n))))
+		gathers = append(gathers, c.submit(rank, collective.Request{Kind: collective.Allgather, Name: "y", Type: kernel.Uint8, Shape: []int{n}, In: make([]byte, n)}))
 	}
 	must.Soon(t, "all is under way, nothing is acknowledged", func() bool {
 		return c.mesh.idle() && len(c.engines[0].Pending(epochStart))+len(c.engines[1].Pending(epochStart)) == 0
@@ -173,11 +159,7 @@ func TestAbortAfterTheResult(t *testing.T) {
 		e.Abort(&collective.Error{Code: collective.CodeAborted, Text: "the other host died"})
 	}
 	for _, p := range append(sums, gathers...) {
-		r := p.wait()
-		if r.Err != nil {
-			t.Errorf("%s: %v, although the result was there", p.what, r.Err)
-		}
-		if r.Buffer != nil {
+		if r := p.good(); r.Buffer != nil { // although the world ended: the result was there
 			r.Buffer.Release()
 		}
 	}

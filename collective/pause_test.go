@@ -70,11 +70,7 @@ func TestPauseAtOneBoundary(t *testing.T) {
 	before := sums("before", 0, 1, 2, 3, 4, 5)
 	half := sums("half", 0, 1, 2) // announced by host1 only
 	c.pauseAll(1)
-	for _, p := range before {
-		if r := p.wait(); r.Err != nil {
-			t.Error(r.Err)
-		}
-	}
+	ended(before...)
 	c.mesh.setHold(func(_, _ int, h link.Header) bool {
 		if h.Kind == link.Data {
 			t.Errorf("a segment is sent in the pause: %+v", h)
@@ -91,11 +87,7 @@ func TestPauseAtOneBoundary(t *testing.T) {
 	}
 	c.mesh.setHold(nil)
 	c.resumeAll(1, []int{2, 0, 1}, []int{0, 1, 2})
-	for _, p := range slices.Concat(half, after) {
-		if r := p.wait(); r.Err != nil {
-			t.Error(r.Err)
-		}
-	}
+	ended(slices.Concat(half, after)...)
 }
 
 // TestRingChanges: operations of every size go on while the ring changes again and again, on groups too, with
@@ -215,11 +207,7 @@ func TestLeaveInPause(t *testing.T) {
 	req, _ := sum("more", 0, 0, 10)
 	more := c.submit(0, req)
 	c.resumeAll(1, []int{1, 2, 0}, []int{2, 1, 0})
-	for _, p := range all {
-		if r := p.wait(); r.Err != nil {
-			t.Errorf("%s: %v", p.what, r.Err)
-		}
-	}
+	ended(all...)
 	if r := more.wait(); r.Err == nil {
 		t.Error("an operation without the rank that left succeeds")
 	}

@@ -2,7 +2,6 @@ package collective_test
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -42,12 +41,8 @@ func TestRoom(t *testing.T) {
 					}
 					return collective.Config{Alloc: asked{counting{refs}, made}, Room: room}
 				})
-				var promises []*promise
-				for rank := range 3 {
-					promises = append(promises, c.submit(rank, collective.Request{Kind: test.kind, Name: "r", Root: test.root, Op: kernel.Sum,
-						Type: kernel.Uint8, Shape: []int{rows}, Splits: slices.Clone(test.splits), In: make([]byte, rows)}))
-				}
-				for _, p := range promises {
+				for _, p := range c.everywhere(collective.Request{Kind: test.kind, Name: "r", Root: test.root, Op: kernel.Sum,
+					Type: kernel.Uint8, Shape: []int{rows}, Splits: test.splits, In: make([]byte, rows)}) {
 					r := p.wait()
 					if less == 0 {
 						if r.Err != nil {
@@ -98,12 +93,7 @@ func TestSpillHasALimit(t *testing.T) {
 			return collective.Config{}
 		})
 		submit := func(n int) []*promise {
-			var promises []*promise
-			for rank := range 3 {
-				promises = append(promises, c.submit(rank, collective.Request{Kind: kind, Name: "p", Op: kernel.Sum, Root: 1,
-					Type: kernel.Uint8, Shape: []int{n}, In: make([]byte, n)}))
-			}
-			return promises
+			return c.everywhere(collective.Request{Kind: kind, Name: "p", Op: kernel.Sum, Root: 1, Type: kernel.Uint8, Shape: []int{n}, In: make([]byte, n)})
 		}
 		for range 5 { // what was taken is given back
 			for rank, p := range submit(300) {

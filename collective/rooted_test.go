@@ -135,10 +135,7 @@ func TestScatter(t *testing.T) {
 						from, to = at, at+splits[rank]
 						at = to
 					}
-					r := p.wait()
-					if r.Err != nil {
-						t.Fatal(r.Err)
-					}
+					r := p.good()
 					if !slices.Equal(r.Shape, []int{to - from, 3}) || !bytes.Equal(r.Buffer.Bytes()[r.Lo:r.Hi], in[from*12:to*12]) {
 						t.Fatalf("%s: shape %v for rows [%d,%d), or another result", p.what, r.Shape, from, to)
 					}
@@ -177,11 +174,7 @@ func TestSend(t *testing.T) {
 					})
 				}
 			}
-			for _, p := range promises {
-				if r := p.wait(); r.Err != nil {
-					t.Fatal(r.Err)
-				}
-			}
+			ended(promises...)
 			for _, check := range checks {
 				check()
 			}
@@ -196,10 +189,7 @@ func TestPeek(t *testing.T) {
 			return
 		}
 		peek := func(name string) []int {
-			r := c.submit(0, collective.Request{Kind: collective.Peek, Name: name}).wait()
-			if r.Err != nil {
-				t.Fatal(r.Err)
-			}
+			r := c.submit(0, collective.Request{Kind: collective.Peek, Name: name}).good()
 			return r.Rows
 		}
 		request := func(kind collective.Kind, from, to int) collective.Request {
@@ -236,11 +226,7 @@ func TestPeek(t *testing.T) {
 		for _, other := range all {
 			promises = append(promises, c.submit(0, request(collective.Send, 0, other)))
 		}
-		for _, p := range promises {
-			if r := p.wait(); r.Err != nil {
-				t.Fatal(r.Err)
-			}
-		}
+		ended(promises...)
 		if got := peek("x"); len(got) > 0 {
 			t.Errorf("all is received, but %v are said to send", got)
 		}
