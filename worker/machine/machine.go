@@ -162,37 +162,17 @@ func (m *HostMachine) WarnOfLabels() {
 		m.tell(fmt.Sprintf("%s of the topology file still counts after the move: "+
 			"if it is not so any more, correct the file for the next job", strings.Join(labels, ", ")))
 	}
-	m.warnOfPlaced()
-}
-
-// warnOfPlaced warns users of labels that came with the end of a move and may be wrong since another one.
-func (m *HostMachine) warnOfPlaced() {
-	if !m.placed.past {
-		return
-	}
-	still := func(label string) bool {
-		return m.self.Labels[label] == m.placed.labels[label] && m.self.LabelSources[label] == m.placed.by
-	}
-	labels := slices.Sorted(maps.Keys(m.placed.labels))
-	labels = slices.DeleteFunc(labels, func(label string) bool { return !still(label) })
-	if len(labels) > 0 {
-		m.tell(fmt.Sprintf("%s still counts as %s reported it, although the machine may have been moved once more: "+
-			"if it is not so any more, correct the topology file for the next job",
-			strings.Join(labels, ", "), m.placed.by))
-	}
 }
 
 // changedInto takes the result of a probe that began at a time, and notifies the coordinator if anything changed. Ranks
 // stay where they are. The topology file still counts, except for devices that are gone.
 func (m *HostMachine) changedInto(ctx context.Context, found topology.Host, begun time.Time, when string) {
 	found.Name, found.Data = m.job.Name, m.cfg.Daemon.DataNIC(found)
-	again, own := m.placed.look(found.Session, begun), found
+	m.placed.look(found.Session, begun)
+	own := found
 	missing := m.facts.Apply(&found)
 	m.placed.apply(&found, own)
 	m.keepLabels(&found)
-	if again {
-		defer m.warnOfPlaced()
-	}
 	news := m.news(found)
 	if len(news) == 0 {
 		return
@@ -286,17 +266,15 @@ type placed struct {
 	past    bool      // it may have been moved once more since: what probes find is newer
 }
 
-// look takes the session that a probe found, which began at a time, and reports whether the machine
-// may have been moved once more.
-func (p *placed) look(session string, begun time.Time) (again bool) {
+// look takes the session that a probe found, which began at a time.
+func (p *placed) look(session string, begun time.Time) {
 	switch {
 	case len(p.labels) == 0 || p.past || session == "" || begun.Before(p.at):
 	case p.session == "":
 		p.session = session
 	case p.session != session:
-		p.past, again = true, true
+		p.past = true
 	}
-	return again
 }
 
 // apply gives a host the labels of its new place, or the labels of own if the machine may have moved once more.
