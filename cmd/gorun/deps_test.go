@@ -101,7 +101,7 @@ var allowed = map[string][]string{
 	"worker/packed":            {},
 	"worker/shm":               {"collective"},
 	"worker/signs":             {"rendezvous/wire", "topology/probe", "worker/proc"},
-	"worker/stacks":            {},
+	"worker/stacks":            {"worker/proc"},
 	"collective":               {"collective/flight", "collective/kernel", "collective/link", "collective/schedule"},
 	"collective/admit":         {},
 	"collective/flight":        {},

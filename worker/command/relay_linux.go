@@ -1,14 +1,12 @@
 package command
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
 
@@ -16,6 +14,7 @@ import (
 
 	"gorun/rendezvous/resume"
 	"gorun/worker"
+	"gorun/worker/proc"
 )
 
 // A launcher that logged in by ssh reaches the daemon of its job like this: the daemon has a socket, as in a cluster,
@@ -77,14 +76,12 @@ func notHere(since time.Duration) error {
 
 // started returns how long ago this host, or this container, started; 0 if that is not known.
 func started() time.Duration {
-	text, _ := os.ReadFile("/proc/1/stat")
-	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
+	first, ok := proc.Read(1)
 	var now unix.Timespec
-	if len(fields) < 20 || unix.ClockGettime(unix.CLOCK_BOOTTIME, &now) != nil {
+	if !ok || unix.ClockGettime(unix.CLOCK_BOOTTIME, &now) != nil {
 		return 0
 	}
-	ticks, _ := strconv.ParseInt(fields[19], 10, 64) // since the boot, of which there are 100 a second on every architecture
-	return time.Duration(now.Nano()) - time.Duration(ticks)*10*time.Millisecond
+	return time.Duration(now.Nano()) - time.Duration(first.Born)*proc.Tick
 }
 
 // awaitDaemon waits for the socket of a daemon that is still starting, which takes seconds on a busy host or a slow disk:

@@ -1,7 +1,6 @@
 package proc
 
 import (
-	"bufio"
 	"errors"
 	"hash/crc32"
 	"os"
@@ -54,17 +53,8 @@ func brandOn(pid int) uint64 {
 
 // readLocks reads the limit from /proc, which every user may.
 func readLocks(pid int) uint64 {
-	f, err := os.Open("/proc/" + strconv.Itoa(pid) + "/limits")
-	if err != nil {
-		return 0
-	}
-	defer f.Close()
-	for s := bufio.NewScanner(f); s.Scan(); {
-		if value, ok := strings.CutPrefix(s.Text(), "Max file locks"); ok {
-			soft, _, _ := strings.Cut(strings.TrimSpace(value), " ")
-			limit, _ := strconv.ParseUint(soft, 10, 64) // 0 for "unlimited"
-			return limit
-		}
-	}
-	return 0
+	_, value, _ := strings.Cut(ReadOf(pid, "limits"), "\nMax file locks")
+	soft, _, _ := strings.Cut(strings.TrimSpace(value), " ")
+	limit, _ := strconv.ParseUint(soft, 10, 64) // 0 for "unlimited"
+	return limit
 }

@@ -2,8 +2,6 @@ package proc
 
 import (
 	"cmp"
-	"fmt"
-	"os"
 	"slices"
 	"strings"
 )
@@ -34,15 +32,11 @@ var states = map[byte]string{'R': "is computing", 'S': "waits", 'D': "is stuck i
 
 // Describe returns in a few words what a process is doing, as far as the kernel reveals it.
 func Describe(pid int) string {
-	read := func(name string) string {
-		b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/%s", pid, name)) // "" if it has ended or access is denied
-		return strings.TrimSpace(string(b))
-	}
-	_, stat, ok := strings.Cut(read("stat"), ") ")
+	p, ok := Read(pid)
 	if !ok || pid <= 0 {
 		return "runs"
 	}
-	return describe(stat[0], read("wchan"))
+	return describe(p.State, strings.TrimSpace(ReadOf(pid, "wchan")))
 }
 
 // describe puts the state of a process in words, and the kernel's function that it waits in, "" or "0" if that is

@@ -2,6 +2,7 @@ package proc
 
 import (
 	"bytes"
+	"io"
 	"os"
 	"slices"
 	"strconv"
@@ -71,9 +72,31 @@ func opened(pid int, interest func(path string) bool) (paths []string) {
 
 // Environment returns the variables with which a process was started, nil if they cannot be read.
 func Environment(pid int) []string {
-	text, err := readEnviron(pid)
-	if err != nil || len(text) == 0 {
+	text := ReadOf(pid, "environ")
+	if text == "" {
 		return nil
 	}
 	return strings.Split(text, "\x00")
+}
+
+// ReadOf returns a file of a process in /proc, "" if the process has ended or access is denied.
+func ReadOf(pid int, name string) string {
+	const most = 4 << 20
+	f, err := os.Open("/proc/" + strconv.Itoa(pid) + "/" + name)
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	b, _ := io.ReadAll(io.LimitReader(f, most))
+	return string(b)
+}
+
+// Field returns the value of a line "name: value", "" if there is none.
+func Field(text, name string) string {
+	for line := range strings.Lines(text) {
+		if value, ok := strings.CutPrefix(line, name+":"); ok {
+			return strings.TrimSpace(value)
+		}
+	}
+	return ""
 }

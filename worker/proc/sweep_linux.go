@@ -106,39 +106,26 @@ func orphaned(line []int, parents map[int]int) bool {
 			return false // it ended while the table was read, and its children have another parent now
 		}
 	}
-	status := readStatus(line[unbranded-1])
 	// Its numbers from our pid namespace inwards: another namespace is another host, unless a job has made it.
-	numbers := status["NSpid"]
+	numbers := strings.Fields(Field(ReadOf(line[unbranded-1], "status"), "NSpid"))
 	if len(numbers) > 1 && (len(numbers) > 2 || numbers[1] != "1") {
 		return false
 	}
-	user := readStatus(line[0])["Uid"]
+	user := strings.Fields(Field(ReadOf(line[0], "status"), "Uid"))
 	return len(user) > 0 && user[0] == strconv.Itoa(os.Getuid())
 }
 
 // isDaemon recognizes a daemon by the arguments that supervisors give it, and by a brand that names the process itself.
 func isDaemon(pid int) bool {
-	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline")
-	if err == nil && strings.HasPrefix(string(text), DaemonName+"\x00worker\x00--daemon\x00") {
+	if strings.HasPrefix(ReadOf(pid, "cmdline"), DaemonName+"\x00worker\x00--daemon\x00") {
 		return true
 	}
 	number := brandOn(pid)
 	if number == 0 {
 		return false
 	}
-	numbers := readStatus(pid)["NSpid"]
+	numbers := strings.Fields(Field(ReadOf(pid, "status"), "NSpid"))
 	return len(numbers) > 0 && numbers[len(numbers)-1] == strconv.FormatUint(number>>32, 10)
-}
-
-// readStatus returns the lines of /proc/PID/status, split into words.
-func readStatus(pid int) map[string][]string {
-	text, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status") // it may have ended
-	lines := map[string][]string{}
-	for line := range strings.Lines(string(text)) {
-		name, value, _ := strings.Cut(line, ":")
-		lines[name] = strings.Fields(value)
-	}
-	return lines
 }
 
 func marked(pid int, job string) bool {

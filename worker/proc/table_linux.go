@@ -2,10 +2,8 @@ package proc
 
 import (
 	"fmt"
-	"io"
 	"os"
 	"strconv"
-	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -87,29 +85,11 @@ func readSelf() (Process, error) {
 
 // readMark returns the job and rank in the environment a process was started with.
 func readMark(pid int) (job string, process int, ok bool) {
-	text, err := readEnviron(pid)
-	if err != nil {
-		return "", 0, false
-	}
-	env := strings.Split(text, "\x00")
+	env := Environment(pid)
 	job, ok = variable(env, envJob)
-	if !ok {
-		return "", 0, false
-	}
 	value, _ := variable(env, envProcess)
-	process, err = strconv.Atoi(value)
-	return job, process, err == nil
-}
-
-// readEnviron returns the environment a process was started with.
-func readEnviron(pid int) (string, error) {
-	f, err := os.Open("/proc/" + strconv.Itoa(pid) + "/environ")
-	if err != nil {
-		return "", err
-	}
-	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, 4<<20))
-	return string(b), err
+	process, err := strconv.Atoi(value)
+	return job, process, ok && err == nil
 }
 
 // adoptOrphans makes this process the parent of every descendant whose own parent ends.

@@ -3,6 +3,7 @@
 package stacks
 
 import (
+	"gorun/worker/proc"
 	"strings"
 )
 
@@ -15,7 +16,7 @@ const (
 // Kernel returns the functions of the kernel that the main thread of a process is in, the innermost first; nil if it is
 // in none, or the kernel does not show them to this user: it shows them to root alone.
 func Kernel(pid int) []string {
-	return parseKernel(read(pid, "stack"))
+	return parseKernel(proc.ReadOf(pid, "stack"))
 }
 
 // parseKernel reads lines such as "[<0>] nfs_wait_bit_killable+0x1e/0x90 [nfs]".

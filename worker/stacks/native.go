@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"gorun/worker/proc"
 	"os"
 	"strconv"
 	"strings"
@@ -61,7 +62,7 @@ func trace(ctx context.Context, pid, most int) (t Traced) {
 		return Traced{Notes: []string{"it has ended"}}
 	}
 	defer process.Release()
-	if tracer := field(read(pid, "status"), "TracerPid"); tracer != "" && tracer != "0" {
+	if tracer := proc.Field(proc.ReadOf(pid, "status"), "TracerPid"); tracer != "" && tracer != "0" {
 		return Traced{Notes: []string{"no native stack: process " + clean(tracer) + " traces it already"}}
 	}
 	why := "none of py-spy, eu-stack and gdb is there: install the package elfutils or gdb, or py-spy by pip"

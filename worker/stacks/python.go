@@ -4,7 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
+	"gorun/worker/proc"
 	"maps"
 	"os"
 	"os/exec"
@@ -85,13 +85,13 @@ func spy(ctx context.Context, pid int) string {
 func find(pid int, name string) string {
 	var dirs []string
 	if same(pid) {
-		if first, _, _ := strings.Cut(read(pid, "cmdline"), "\x00"); first != "" {
+		if first, _, _ := strings.Cut(proc.ReadOf(pid, "cmdline"), "\x00"); first != "" {
 			dirs = append(dirs, filepath.Dir(first)) // of a virtual environment, whose Python is a link
 		}
 		if exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid)); err == nil {
 			dirs = append(dirs, filepath.Dir(exe))
 		}
-		for variable := range strings.SplitSeq(read(pid, "environ"), "\x00") {
+		for variable := range strings.SplitSeq(proc.ReadOf(pid, "environ"), "\x00") {
 			if list, ok := strings.CutPrefix(variable, "PATH="); ok {
 				dirs = append(dirs, filepath.SplitList(list)...)
 			}
@@ -117,20 +117,9 @@ func same(pid int) bool {
 		name, _ := os.Readlink("/proc/" + process + "/ns/mnt") // "" if it has ended or access is denied
 		return name
 	}
-	ids := strings.Fields(field(read(pid, "status"), "Uid"))
+	ids := strings.Fields(proc.Field(proc.ReadOf(pid, "status"), "Uid"))
 	other := func(id string) bool { return id != strconv.Itoa(os.Geteuid()) }
 	return len(ids) > 0 && !slices.ContainsFunc(ids, other) && mounts(strconv.Itoa(pid)) == mounts("self")
-}
-
-// read returns a file of a process, "" if it has ended or access is denied.
-func read(pid int, name string) string {
-	f, err := os.Open(fmt.Sprintf("/proc/%d/%s", pid, name))
-	if err != nil {
-		return ""
-	}
-	defer f.Close()
-	b, _ := io.ReadAll(io.LimitReader(f, maxDump))
-	return string(b)
 }
 
 // thread is one of Python's, as py-spy writes it.

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"gorun/contrib/must"
+	"gorun/worker/proc"
 )
 
 func TestParseKernel(t *testing.T) {
@@ -119,7 +120,7 @@ func spyAs(t *testing.T, script string) (pid int, dir string) {
 	sleep, err := exec.LookPath("sleep")
 	must.Do(t, err)
 	pid = start(t, []string{"PATH=relative:" + dir}, sleep, "1000")
-	must.Soon(t, "it has its environment", func() bool { return strings.Contains(read(pid, "environ"), dir) })
+	must.Soon(t, "it has its environment", func() bool { return strings.Contains(proc.ReadOf(pid, "environ"), dir) })
 	return pid, dir
 }
 

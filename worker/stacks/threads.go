@@ -1,6 +1,7 @@
 package stacks
 
 import (
+	"gorun/worker/proc"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -47,11 +48,11 @@ func Threads(pid, most int) (all []Thread) {
 
 func threadOf(pid, id int) Thread {
 	task := "task/" + strconv.Itoa(id) + "/"
-	status := read(pid, task+"status")
-	state, _, _ := strings.Cut(field(status, "State"), " ")
-	t := Thread{ID: id, Name: clean(field(status, "Name")), State: clean(state), Kernel: parseKernel(read(pid, task+"stack")),
-		Syscall: clean(strings.TrimSpace(read(pid, task+"syscall")))}
-	if t.Wait = clean(strings.TrimSpace(read(pid, task+"wchan"))); t.Wait == "0" { // not waiting, or not shown
+	status := proc.ReadOf(pid, task+"status")
+	state, _, _ := strings.Cut(proc.Field(status, "State"), " ")
+	t := Thread{ID: id, Name: clean(proc.Field(status, "Name")), State: clean(state), Kernel: parseKernel(proc.ReadOf(pid, task+"stack")),
+		Syscall: clean(strings.TrimSpace(proc.ReadOf(pid, task+"syscall")))}
+	if t.Wait = clean(strings.TrimSpace(proc.ReadOf(pid, task+"wchan"))); t.Wait == "0" { // not waiting, or not shown
 		t.Wait = ""
 	}
 	return t

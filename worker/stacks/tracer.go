@@ -2,11 +2,11 @@ package stacks
 
 import (
 	"context"
+	"gorun/worker/proc"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"syscall"
 	"time"
 )
@@ -86,34 +86,24 @@ const (
 // stopOf returns how a process is kept from running. The signal by which a tracer stops a thread stays pending while the thread
 // is stuck in the kernel, and stops the whole process later.
 func stopOf(pid int) stop {
-	text := read(pid, "status")
-	switch state := field(text, "State"); {
+	text := proc.ReadOf(pid, "status")
+	switch state := proc.Field(text, "State"); {
 	case state == "", state[0] == 'Z', state[0] == 'X':
 		return ended
 	case state[0] == 'T':
 		return stopped
 	case state[0] == 't':
 		return traced
-	case pends(field(text, "ShdPnd")):
+	case pends(proc.Field(text, "ShdPnd")):
 		return stopped
 	}
 	tasks, _ := filepath.Glob("/proc/" + strconv.Itoa(pid) + "/task/*")
 	for _, task := range tasks[:min(len(tasks), mostTasks)] {
-		if status := read(pid, "task/"+filepath.Base(task)+"/status"); pends(field(status, "SigPnd")) {
+		if status := proc.ReadOf(pid, "task/"+filepath.Base(task)+"/status"); pends(proc.Field(status, "SigPnd")) {
 			return stopped
 		}
 	}
 	return running
-}
-
-// field returns a field of a process's status.
-func field(status, name string) string {
-	for line := range strings.Lines(status) {
-		if value, ok := strings.CutPrefix(line, name+":"); ok {
-			return strings.TrimSpace(value)
-		}
-	}
-	return ""
 }
 
 // pends reports whether SIGSTOP is in a set of signals, as /proc writes it.
