@@ -3,9 +3,11 @@ package picture
 import (
 	"encoding/xml"
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"gorun/topology"
 )
@@ -64,7 +66,7 @@ func processor(h topology.Host) []string {
 		return nil
 	}
 	p := h.Processor
-	if arch != "x86_64" || !isVendor(p.Vendor) || p.Family < 1 || p.Model < 0 {
+	if arch != "x86_64" || !vendor().MatchString(p.Vendor) || p.Family < 1 || p.Model < 0 {
 		return []string{"arch", arch}
 	}
 	family := p.Family
@@ -74,21 +76,13 @@ func processor(h topology.Host) []string {
 	return []string{"arch", arch, "vendor", p.Vendor, "familyid", strconv.Itoa(family), "modelid", strconv.Itoa(p.Model)}
 }
 
-// isVendor reports whether s has the form of a CPUID vendor.
-func isVendor(text string) bool {
-	letter := func(r rune) bool { return r >= 'A' && r <= 'Z' || r >= 'a' && r <= 'z' || r == ' ' }
-	return text != "" && len(text) <= 12 && strings.IndexFunc(text, func(r rune) bool { return !letter(r) }) < 0
-}
+// vendor matches a CPUID vendor, address the address of a PCI function.
+var (
+	vendor  = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z ]{1,12}$`) })
+	address = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$`) })
+)
 
-// isAddress reports whether s is the address of a PCI function: a domain of 4 to 8 digits, then "3b:00.0".
-func isAddress(text string) bool {
-	domain, rest, _ := strings.Cut(text, ":")
-	if len(domain) < 4 || len(domain) > 8 || len(rest) != len("3b:00.0") || rest[2] != ':' || rest[5] != '.' || rest[6] < '0' || rest[6] > '7' {
-		return false
-	}
-	const digits = "0123456789abcdef"
-	return strings.Trim(domain+rest[:2]+rest[3:5], digits) == ""
-}
+func isAddress(text string) bool { return address().MatchString(text) }
 
 // mostLinks is the greatest number of NVLinks that any GPU has.
 const mostLinks = 18

@@ -111,22 +111,6 @@ func TestBelowEnds(t *testing.T) {
 	}
 }
 
-func TestEnvironment(t *testing.T) {
-	s := Spec{Process: 3, Env: []string{"PWD=/old", "GORUN_PROCESS=9", "A=1", "A=2"}, Dir: "/new"}
-	env := s.environment("job")
-	for name, want := range map[string]string{"PWD": "/new", "GORUN_PROCESS": "3", "GORUN_JOB": "job", "A": "2"} {
-		if got, _ := variable(env, name); got != want {
-			t.Errorf("%s = %q, want %q", name, got, want)
-		}
-	}
-	if len(s.Env) != 4 {
-		t.Error("environment changed its input")
-	}
-	if _, ok := variable(env, "B"); ok {
-		t.Error("B is set")
-	}
-}
-
 func TestStatus(t *testing.T) {
 	if e := status(1, syscall.WaitStatus(3<<8)); e != (Exit{Process: 1, Code: 3}) {
 		t.Errorf("exit 3: %+v", e)
