@@ -47,13 +47,10 @@ func launch(ctx context.Context, o *jobFlags, hurry <-chan struct{}) error {
 	if err != nil {
 		return err
 	}
-	if err := checkKubernetes(o, programs); err != nil {
+	if err := cmp.Or(checkKubernetes(o, programs), checkFlags(o)); err != nil {
 		return err
 	}
 	if o.kubernetes {
-		if err := checkFlags(o); err != nil {
-			return err
-		}
 		tree, packages, _, err := o.brought(ctx, programs)
 		if err != nil {
 			return err
@@ -67,9 +64,6 @@ func launch(ctx context.Context, o *jobFlags, hurry <-chan struct{}) error {
 		return inKubernetes(o, programs[0])
 	}
 	if o.detach && detachedOf(ctx) == nil && !o.dryRun {
-		if err := checkFlags(o); err != nil {
-			return err
-		}
 		return detach(ctx, o, programs, notes)
 	}
 	return runJob(ctx, o, hurry, programs, notes)

@@ -71,7 +71,7 @@ type login struct {
 
 // newLogin returns the login whose program has these streams, and whose status wait waits for.
 func newLogin(in io.WriteCloser, out, complaints io.Reader, wait func() (int, error)) *login {
-	stderr := &tail{limit: 4 << 10}
+	stderr := &ssh.Said{Limit: 4 << 10}
 	var drain sync.WaitGroup
 	drain.Go(func() { io.Copy(stderr, complaints) })
 	return &login{In: in, Out: out, Stderr: stderr.String, Status: func() (int, error) {

@@ -1,7 +1,6 @@
 package dial
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"net/netip"
@@ -12,6 +11,7 @@ import (
 
 	"gorun/launcher/failure"
 	"gorun/launcher/hosts"
+	"gorun/launcher/ssh"
 	"gorun/launcher/talk"
 )
 
@@ -37,7 +37,7 @@ func (l Local) Dial(_ context.Context, host string) (*talk.Daemon, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start worker: %w", err)
 	}
-	stderr := &tail{limit: 4 << 10}
+	stderr := &ssh.Said{Limit: 4 << 10}
 	cmd.Stderr = stderr
 	cmd.WaitDelay = 2 * time.Second // for what the daemon may have left behind with its standard error
 	if err := cmd.Start(); err != nil {
@@ -66,35 +66,4 @@ func (l Local) Dial(_ context.Context, host string) (*talk.Daemon, error) {
 			sweep.Env = l.Env
 			return sweep.Run()
 		}}, nil
-}
-
-// tail keeps the last bytes written to it, and as many of the first: the Go runtime begins with the reason when it
-// ends.
-type tail struct {
-	mu    sync.Mutex
-	head  []byte
-	buf   bytes.Buffer
-	limit int
-	cut   bool // bytes between head and buf are gone, or in both
-}
-
-func (t *tail) Write(b []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.head = append(t.head, b[:min(len(b), t.limit-len(t.head))]...)
-	t.buf.Write(b)
-	if n := t.buf.Len() - t.limit; n > 0 {
-		t.buf.Next(n)
-		t.cut = true
-	}
-	return len(b), nil
-}
-
-func (t *tail) String() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.cut {
-		return string(t.head) + "\n" + t.buf.String()
-	}
-	return t.buf.String()
 }

@@ -74,7 +74,7 @@ type running struct {
 	cmd   *exec.Cmd
 	in    io.Closer // its standard input
 	wait  func() error
-	said  tail
+	said  ssh.Said
 	err   error // after over
 }
 
@@ -208,7 +208,7 @@ func (s *Steps) ensure(hub *step.Hub, host string) (*running, error) {
 	}
 	shared := s.Launcher.Shared && !s.Apart
 	if !shared || s.waiting == nil || s.Groups[s.waiting.hosts[0]] != s.Groups[host] {
-		next := &running{over: make(chan struct{}), begun: time.Now(), said: tail{limit: 16 << 10}}
+		next := &running{over: make(chan struct{}), begun: time.Now(), said: ssh.Said{Limit: 16 << 10}}
 		s.waiting = next
 		s.live[next] = true
 		delay := gather
@@ -314,7 +314,7 @@ func (s *Steps) run(hub *step.Hub, r *running) {
 		default: // another host has asked, and what comes is for all
 		}
 	}
-	cmd.Stdout, cmd.Stderr = writer(func(b []byte) { lines.Push(b, take) }), &r.said
+	cmd.Stdout, cmd.Stderr = lines.Writer(take), &r.said
 	in, err := cmd.StdinPipe()
 	if err == nil {
 		r.wait, err = ssh.StartBound(cmd)
@@ -343,14 +343,6 @@ func (s *Steps) run(hub *step.Hub, r *running) {
 	lines.Close(take)
 	close(ended)
 	feeding.Wait()
-}
-
-// writer is a function as an io.Writer.
-type writer func(b []byte)
-
-func (w writer) Write(b []byte) (int, error) {
-	w(b)
-	return len(b), nil
 }
 
 // argv returns the command line that a step runs on hosts, and the file with its order, "" if it reads standard input.

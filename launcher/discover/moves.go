@@ -67,30 +67,19 @@ func (m Moves) Watch(ctx context.Context, announced func(Move), note func(format
 func (m Moves) run(ctx context.Context, announced func(Move), note func(format string, args ...any)) error {
 	lines := output.NewSplitter(maxMoveLine)
 	rest := false // of a line that is too long
-	said, err := shell(ctx, m.Command, m.Env, writer(func(b []byte) {
-		lines.Push(b, func(line []byte, end output.End) {
-			move, err := parseMove(string(line))
-			switch {
-			case rest, len(bytes.TrimSpace(line)) == 0:
-			case err != nil:
-				note("gorun: read what %s announces: %v", m.Command, err)
-			default:
-				announced(move)
-			}
-			rest = end == output.Part
-		})
+	said, err := shell(ctx, m.Command, m.Env, lines.Writer(func(line []byte, end output.End) {
+		move, err := parseMove(string(line))
+		switch {
+		case rest, len(bytes.TrimSpace(line)) == 0:
+		case err != nil:
+			note("gorun: read what %s announces: %v", m.Command, err)
+		default:
+			announced(move)
+		}
+		rest = end == output.Part
 	}))
 	err = saying(cmp.Or(err, errors.New("it ended")), said)
 	return fmt.Errorf("run %s for announcements of moves: %w", m.Command, err)
-}
-
-// writer is a function that takes all that is written.
-type writer func(b []byte)
-
-// Write implements io.Writer.
-func (w writer) Write(b []byte) (int, error) {
-	w(b)
-	return len(b), nil
 }
 
 // parseMove parses a line.

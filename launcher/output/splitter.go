@@ -2,6 +2,7 @@ package output
 
 import (
 	"bytes"
+	"io"
 	"unicode/utf8"
 )
 
@@ -74,6 +75,19 @@ func (s *Splitter) Push(data []byte, emit func(line []byte, end End)) {
 			s.flush(emit, kind)
 		}
 	}
+}
+
+// Writer returns a writer that pushes what is written, and takes all of it.
+func (s *Splitter) Writer(emit func(line []byte, end End)) io.Writer { return pusher{s, emit} }
+
+type pusher struct {
+	*Splitter
+	emit func(line []byte, end End)
+}
+
+func (p pusher) Write(b []byte) (int, error) {
+	p.Push(b, p.emit)
+	return len(b), nil
 }
 
 // Close emits the unfinished line. The Splitter may be used again.

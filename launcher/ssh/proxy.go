@@ -1,6 +1,7 @@
 package ssh
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"net"
@@ -16,7 +17,7 @@ import (
 type commandConn struct {
 	command string
 	in, out *os.File // unlike StdinPipe and StdoutPipe, not closed when the command ends
-	said    stderrTail
+	said    Said
 
 	cmd     *exec.Cmd
 	hungUp  atomic.Bool   // the command has closed a stream
@@ -38,7 +39,7 @@ const (
 // waits for that goroutine.
 func dialCommand(command string) (net.Conn, error) {
 	c := &commandConn{command: command, cmd: exec.Command("/bin/sh", "-c", "exec "+command), ended: make(chan struct{})}
-	c.cmd.Stderr, c.cmd.WaitDelay = &c.said, proxyHeld
+	c.said.Limit, c.cmd.Stderr, c.cmd.WaitDelay = proxyTail, &c.said, proxyHeld
 	stdin, in, err := os.Pipe()
 	if err != nil {
 		return nil, err
@@ -107,7 +108,8 @@ func (c *commandConn) Close() error {
 func (c *commandConn) failure(addr string) *Error {
 	c.Close()
 	var exit *exec.ExitError
-	said := c.said.last()
+	lines := strings.Split(strings.TrimSpace(c.said.String()), "\n")
+	said := oneLine(lines[len(lines)-1])
 	if c.killed || !errors.As(c.err, &exit) || wasDropped(said) || strings.Contains(strings.ToLower(said), "reset by peer") {
 		return nil
 	}
@@ -118,27 +120,37 @@ func (c *commandConn) failure(addr string) *Error {
 	return e
 }
 
-// stderrTail keeps the end of a command's standard error.
-type stderrTail struct {
+// Said keeps the last bytes that a program has written, as many as Limit, and as many of the first: the Go runtime begins
+// with the reason when it ends.
+type Said struct {
+	Limit int
+
 	mu   sync.Mutex
-	tail []byte
+	head []byte
+	buf  bytes.Buffer
+	cut  bool // bytes between head and buf are gone, or in both
 }
 
 // Write implements io.Writer.
-func (s *stderrTail) Write(b []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.tail = append(s.tail, b...)
-	s.tail = s.tail[max(0, len(s.tail)-proxyTail):]
+func (t *Said) Write(b []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.head = append(t.head, b[:min(len(b), t.Limit-len(t.head))]...)
+	t.buf.Write(b)
+	if n := t.buf.Len() - t.Limit; n > 0 {
+		t.buf.Next(n)
+		t.cut = true
+	}
 	return len(b), nil
 }
 
-// last returns the last line.
-func (s *stderrTail) last() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	lines := strings.Split(strings.TrimSpace(string(s.tail)), "\n")
-	return oneLine(lines[len(lines)-1])
+func (t *Said) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.cut {
+		return string(t.head) + "\n" + t.buf.String()
+	}
+	return t.buf.String()
 }
 
 // commandAddr stands for the unknown address of the far end, in a form that known_hosts checking can parse.
