@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"gorun/launcher/failure"
+	"gorun/launcher/mpi"
 	"gorun/launcher/why"
 	"gorun/rendezvous/wire"
 )
@@ -34,4 +35,33 @@ func stuckError(host string, ended int, waiting []int) *failure.HostError {
 	return &failure.HostError{Host: host, Step: "run", Code: failure.ExitFailure,
 		Err:  fmt.Errorf("rank %d has ended, and %s will wait for it for ever, in a barrier of MPI's", ended, why.Ranks(waiting)),
 		Hint: "all ranks of an MPI program call MPI_Init and MPI_Finalize, or none does"}
+}
+
+// mpiPrograms is what the MPI programs of a job share.
+type mpiPrograms struct {
+	fence  mpi.Fence
+	names  mpi.Names
+	warned bool // the user knows of a rank that its library keeps apart
+}
+
+// warn warns the user about the first rank that an MPI library keeps apart from the others.
+func (p *mpiPrograms) warn(s *Spec, host string, m *wire.Alone) {
+	if p.warned || s.IfAlone == wire.AloneEnds {
+		return // with AloneEnds the error explains it
+	}
+	p.warned = true
+	remedy := "does anything around it take away PMI_FD or PMI_RANK?"
+	switch m.Library {
+	case "Open MPI":
+		remedy = "start it by: mpirun --mca plm_rsh_agent 'gorun rsh-agent'"
+	case "gorun", "Horovod":
+		remedy = "does anything around it take away its variables, as env -i does, or set PYTHONPATH anew?"
+	}
+	if m.Sure {
+		s.Note("gorun: warning: rank %d on %s is alone: its %s knows of none of the other ranks; %s",
+			m.Process, host, m.Library, remedy)
+		return
+	}
+	s.Note("gorun: warning: rank %d on %s ended with %s loaded, and never asked gorun for the others: "+
+		"if it called MPI_Init, it was alone; %s", m.Process, host, m.Library, remedy)
 }

@@ -2,6 +2,7 @@ package launcher
 
 import (
 	"errors"
+	"syscall"
 	"time"
 
 	"gorun/launcher/failure"
@@ -58,5 +59,20 @@ func (j *job) endIsolated() {
 			why := &failure.HostError{Host: h.name, Step: "run", Err: errors.New("not heard"), Code: failure.ExitTransport}
 			j.evict(h, why, eviction{})
 		}
+	}
+}
+
+// asleep notes when the user stops the launcher with Ctrl-Z: hosts wait for that as long as it takes.
+type asleep struct {
+	now   bool
+	until time.Time // when it was last woken
+}
+
+func (a *asleep) signalled(number int, now time.Time) {
+	switch {
+	case syscall.Signal(number) == syscall.SIGTSTP:
+		a.now = true
+	case syscall.Signal(number) == syscall.SIGCONT && a.now: // it ends kill -STOP as well
+		a.now, a.until = false, now
 	}
 }

@@ -11,7 +11,7 @@
 //   - launcher.go, run.go: Run, and the loop that handles one event at a time;
 //   - events.go, fence.go, moves.go, drain.go, lags.go: what hosts, and others, report;
 //   - liveness.go, isolated.go, evict.go: which hosts are lost;
-//   - decide.go: what package elastic decides, carried out by roster.go, start.go and replicate.go;
+//   - decide.go: what package elastic decides, carried out by roster.go, start.go and failover.go;
 //   - timeout.go, verdict.go: how the job ends;
 //   - view.go, waits.go, stragglers.go, snapshot.go, ring.go: what the launcher knows of its hosts;
 //   - job.go and state.go: job acts on what state knows; then their parts: hosts.go, membership.go, failover.go, …;

@@ -20,7 +20,7 @@ import (
 var allowed = map[string][]string{
 	"cmd/gorun": {"collective", "collective/kernel", "collective/schedule", "collective/verbs",
 		"launcher", "launcher/dial", "launcher/discover", "launcher/elastic", "launcher/failure", "launcher/hosts", "launcher/jobs", "launcher/launchers", "launcher/metrics", "launcher/output", "launcher/plan", "launcher/pyenv", "launcher/scheduler", "launcher/shellwords", "launcher/ship", "launcher/ssh", "launcher/survey", "launcher/talk", "launcher/top", "launcher/web", "launcher/why",
-		"rendezvous/audit", "rendezvous/standing", "rendezvous/wire",
+		"rendezvous/audit", "rendezvous/resume", "rendezvous/standing", "rendezvous/wire",
 		"topology", "topology/doctor", "topology/facts", "topology/picture", "topology/probe",
 		"worker", "worker/bench", "worker/cached", "worker/command", "worker/proc", "worker/rankenv", "worker/shipped"},
 	"cmd/gorund":           {"worker/command"}, // what it has, every first start on a host waits for

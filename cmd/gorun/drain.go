@@ -10,6 +10,7 @@ import (
 
 	"gorun/launcher/failure"
 	"gorun/launcher/jobs"
+	"gorun/rendezvous/resume"
 	"gorun/topology"
 )
 
@@ -59,9 +60,7 @@ func drain(ctx context.Context, o *jobsFlags) error {
 			said = d.Waits
 			fmt.Fprintf(o.out, "gorun: %s on %s: %s\n", topology.Count(len(d.Left), "rank"), host, jobs.Clean(d.Waits))
 		}
-		select {
-		case <-time.After(drainPause):
-		case <-ctx.Done():
+		if !resume.Pause(ctx, drainPause) {
 			return context.Cause(ctx)
 		}
 		switch at, err := job.Drain(ctx, name, false, true); {

@@ -1,8 +1,15 @@
 package main
 
 import (
+	"cmp"
+	"context"
 	"fmt"
+	"io"
+	"os"
+	"slices"
 	"strings"
+
+	"gorun/topology/doctor"
 
 	"github.com/urfave/cli/v2"
 )
@@ -76,4 +83,59 @@ func readSettings(o *jobFlags) (settings, error) {
 		s.idle = append(s.idle, fmt.Sprintf("%s in %s (horovodrun has no such key)", strings.Join(unknown, " "), o.configFile))
 	}
 	return s, nil
+}
+
+// horovodVersion is the version of Horovod whose command line, and whose Python interface, gorun has.
+const horovodVersion = "0.28.1"
+
+// printHorovodVersion prints the version alone, as scripts read it, and beside it what the user runs.
+func printHorovodVersion(w, errs io.Writer) error {
+	fmt.Fprintf(errs, "gorun: note: this is gorun %s, in place of Horovod %s\n", version, horovodVersion)
+	_, err := fmt.Fprintln(w, horovodVersion)
+	return err
+}
+
+// horovodHelp is horovodrun --help: the flags of that command.
+func horovodHelp(w io.Writer, app *cli.App) {
+	var flags []cli.Flag
+	for _, name := range horovodNames() {
+		if f := findFlag(app.Flags, name); !slices.Contains(flags, f) {
+			flags = append(flags, f)
+		}
+	}
+	fmt.Fprintf(w, "usage: horovodrun [-h] [-v] -np NUM_PROC [flags] command [arguments]\n\ngorun %s in place of Horovod %s's runner\n\n", version, horovodVersion)
+	writeFlags(w, flags)
+	fmt.Fprint(w, "\ngorun's own flags work here too: gorun help flags.\n")
+}
+
+// checkBuild prints what horovodrun --check-build prints, in its layout, of what takes Horovod's place here, and then
+// which frameworks this host has.
+func checkBuild(ctx context.Context, w io.Writer) error {
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("find frameworks: %w", err)
+	}
+	_, frameworks := doctor.Python(ctx, self)
+	_, err = fmt.Fprintf(w, `gorun %s, in place of Horovod v%s:
+
+Available Frameworks:
+    [X] TensorFlow
+    [X] PyTorch
+    [ ] MXNet
+
+Available Controllers:
+    [ ] MPI
+    [X] Gloo
+
+Available Tensor Operations:
+    [ ] NCCL
+    [ ] DDL
+    [ ] CCL
+    [ ] MPI
+    [X] Gloo
+
+Frameworks of python3 on this host (gorun doctor -H shows other hosts):
+    %s
+`, version, horovodVersion, strings.ReplaceAll(cmp.Or(frameworks, "none"), ", ", "\n    "))
+	return err
 }

@@ -12,6 +12,7 @@ import (
 	"gorun/launcher/hosts"
 	"gorun/launcher/ssh"
 	"gorun/launcher/talk"
+	"gorun/rendezvous/resume"
 	"gorun/rendezvous/standing"
 )
 
@@ -58,9 +59,7 @@ func (r retry) dial(ctx context.Context, host string, dial func(context.Context,
 			}
 			return nil, failed
 		}
-		select {
-		case <-time.After(wait/2 + rand.N(wait/2+1)):
-		case <-ctx.Done():
+		if !pause(ctx, wait) {
 			return nil, failed
 		}
 	}
@@ -79,12 +78,15 @@ func (r retry) reserve(ctx context.Context, waits func(text string), ask func() 
 			last = text
 			waits(fmt.Sprintf("waiting for the cluster for up to %v (--connect-retry): %s", r.patience, text))
 		}
-		select {
-		case <-time.After(wait/2 + rand.N(wait/2+1)):
-		case <-ctx.Done():
+		if !pause(ctx, wait) {
 			return context.Cause(ctx)
 		}
 	}
+}
+
+// pause waits for about that long, so that not all launchers ask at once. It returns false if ctx ends first.
+func pause(ctx context.Context, wait time.Duration) bool {
+	return resume.Pause(ctx, wait/2+rand.N(wait/2+1))
 }
 
 // mayGrow reports whether a cluster that did not give slots may yet be starting.

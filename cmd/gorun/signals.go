@@ -72,9 +72,9 @@ func noteSlowStop(ctx context.Context, grace time.Duration, note func(format str
 	return func() { close(ended); wg.Wait() }
 }
 
-// pause is how long the launcher waits after Ctrl-Z before it stops itself, so that ranks receive the signal. Ranks
+// passTime is how long the launcher waits after Ctrl-Z before it stops itself, so that ranks receive the signal. Ranks
 // that receive it later receive the end of the pause right after it.
-const pause = 200 * time.Millisecond
+const passTime = 200 * time.Millisecond
 
 // forwardSignals passes signals that users send to a launcher on to the ranks. Ctrl-\ ends ranks that do not handle it,
 // as it ends a program that runs without gorun, and makes Python's faulthandler print where they are. Ctrl-Z stops them
@@ -86,7 +86,7 @@ func forwardSignals(to chan<- int) (stop func()) {
 		default:
 		}
 		if s == unix.SIGTSTP {
-			time.AfterFunc(pause, func() { unix.Kill(unix.Getpid(), unix.SIGSTOP) })
+			time.AfterFunc(passTime, func() { unix.Kill(unix.Getpid(), unix.SIGSTOP) })
 		}
 	}, unix.SIGUSR1, unix.SIGUSR2, unix.SIGQUIT, unix.SIGTSTP, unix.SIGCONT)
 }

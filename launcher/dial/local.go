@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 
 	"gorun/launcher/failure"
@@ -67,3 +68,9 @@ func (l Local) Dial(_ context.Context, host string) (*talk.Daemon, error) {
 			return sweep.Run()
 		}}, nil
 }
+
+// ownGroup starts a process in a process group of its own.
+func ownGroup() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
+
+// signalGroup sends a signal to all processes of a group, by the number of the process that began it.
+func signalGroup(pid int, sig syscall.Signal) { syscall.Kill(-pid, sig) }
