@@ -40,14 +40,11 @@ func (j *job) drain(d Drain) {
 	default:
 		j.spec.Note("gorun: %s is drained, with %s: %s", name, topology.Count(len(at.Left), "rank"), waitsFor(at))
 	}
-	held := slices.ContainsFunc(j.membership.held, func(ev elastic.Event) bool { return isDrain(ev, name) })
+	held := slices.ContainsFunc(j.membership.held, func(ev elastic.Event) bool {
+		d, is := ev.(elastic.Drain)
+		return is && d.Host == name && !d.Undo
+	})
 	d.Answer <- jobs.Departure{Left: at.Left, Waits: waitsFor(at), Used: !at.Drained && !held}
-}
-
-// isDrain reports whether an event is the order to drain a host.
-func isDrain(ev elastic.Event, host string) bool {
-	d, is := ev.(elastic.Drain)
-	return is && d.Host == host && !d.Undo
 }
 
 // waitsFor describes what keeps ranks on a host that is drained.

@@ -204,16 +204,11 @@ func (j *job) rankExited(h *host, e *wire.Exited) {
 	case e.Asked:
 		h.fails(errors.New("the daemon has stopped its ranks by itself"))
 	case e.Code != 0:
-		p.failure = failureOf(h, e)
+		p.failure = &failure.RankError{Rank: e.Process, Host: h.name, Code: e.Code, Signal: e.Signal, Reason: e.Error,
+			Unfinished: e.Unfinished, Alone: e.Alone, Memory: e.Memory, File: e.File}
 	}
 	j.decide(elastic.Exited{Process: e.Process, Code: e.Code, Asked: e.Asked, Why: e.Error})
 	j.checkFence()
-}
-
-// failureOf returns the failure of a rank as its host reports it.
-func failureOf(h *host, e *wire.Exited) *failure.RankError {
-	return &failure.RankError{Rank: e.Process, Host: h.name, Code: e.Code, Signal: e.Signal, Reason: e.Error,
-		Unfinished: e.Unfinished, Alone: e.Alone, Memory: e.Memory, File: e.File}
 }
 
 // daemonFailed takes a daemon's report that it cannot continue, or that its link to a peer has failed.

@@ -25,7 +25,8 @@ func (s *state) verdictOf(e elastic.End) error {
 	case elastic.HostFailed:
 		return s.hostsFailed(e)
 	case elastic.Divided:
-		return divided(s.processes)
+		ended, waiting := s.processes.exited()
+		return fmt.Errorf("start a new world: %s called init again, but %s ended", why.Ranks(waiting), why.Ranks(ended))
 	}
 	return failure.Elastic(e.Cause, e.Why)
 }
@@ -66,12 +67,6 @@ func (s *state) hostsFailed(e elastic.End) error {
 		return report.Failed[0]
 	}
 	return report
-}
-
-// divided reports that some ranks wait for a new world and the others have ended.
-func divided(p processes) error {
-	ended, waiting := p.exited()
-	return fmt.Errorf("start a new world: %s called init again, but %s ended", why.Ranks(waiting), why.Ranks(ended))
 }
 
 // stop ends the job with a verdict; the first verdict stands.

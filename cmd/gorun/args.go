@@ -180,11 +180,6 @@ func likeFlag(flags []cli.Flag, typed string) (name string) {
 	for _, f := range flags {
 		names = append(names, f.Names()...)
 	}
-	return likeOne(names, typed)
-}
-
-// likeOne returns the name that a mistyped one resembles, "" if there is none.
-func likeOne(names []string, typed string) (name string) {
 	least := 1 + min(2, len(typed)/3) // typing errors that are forgiven, and one more
 	for _, n := range names {
 		if d := typos(typed, n); d < least {

@@ -67,16 +67,11 @@ var exitCodes = []exitCode{
 	{"other", "the exit status of the first rank that failed"},
 }
 
-// writeExitCodes writes the table for a terminal.
-func writeExitCodes(w io.Writer) {
-	for _, c := range exitCodes {
-		wrap(w, fmt.Sprintf("%-9s%s", c.code, c.meaning), 2, 11, helpWidth)
-	}
-}
-
 // exitCodeText is the table as text.
 func exitCodeText() string {
 	var text strings.Builder
-	writeExitCodes(&text)
+	for _, c := range exitCodes {
+		wrap(&text, fmt.Sprintf("%-9s%s", c.code, c.meaning), 2, 11, helpWidth)
+	}
 	return strings.TrimSuffix(text.String(), "\n")
 }

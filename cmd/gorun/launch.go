@@ -462,8 +462,8 @@ func checkFlags(o *jobFlags) error {
 	if err := checkStart(o); err != nil {
 		return err
 	}
-	if err := checkGPUPath(o.GPUPath); err != nil {
-		return err
+	if !slices.Contains(gpuPaths, o.GPUPath) {
+		return &usageError{fmt.Errorf("--gpu-path %s: must be auto, nccl, hierarchical, ipc or host", o.GPUPath), "--gpu-path auto takes NCCL where it can"}
 	}
 	if o.JAX != "" && o.JAX != "gorun" {
 		return wrong("jax-engine", o.JAX, "must be gorun")

@@ -47,14 +47,6 @@ func (o *jobFlags) programTable() []cli.Flag {
 // gpuPaths are the values of --gpu-path.
 var gpuPaths = []string{"auto", "hierarchical", "host", "ipc", "nccl"}
 
-// checkGPUPath refuses what carries no tensors.
-func checkGPUPath(name string) error {
-	if slices.Contains(gpuPaths, name) {
-		return nil
-	}
-	return &usageError{fmt.Errorf("--gpu-path %s: must be auto, nccl, hierarchical, ipc or host", name), "--gpu-path auto takes NCCL where it can"}
-}
-
 // gpusOf reads --gpus.
 func gpusOf(o *jobFlags) ([]string, error) {
 	if !o.given(&o.gpus) {

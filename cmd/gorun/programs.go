@@ -21,7 +21,11 @@ var perProgram = []string{"np", "wdir", "x", "env", "envlist", "hosts", "hostfil
 // readPrograms splits what follows the flags into programs: gorun -np 1 a : -np 2 --wdir d -H host b. Hosts that are
 // named before the first program are for all programs that name none. The notes are for the user.
 func readPrograms(ctx context.Context, o *jobFlags) (programs []program, notes []string, err error) {
-	first, rest := cutProgram(withoutDashes(o.args))
+	args := o.args
+	if len(args) > 0 && args[0] == "--" { // which may stand between the flags and a program
+		args = args[1:]
+	}
+	first, rest := cutProgram(args)
 	if err := checkProgram(first, "before", rest != nil); err != nil {
 		return nil, nil, err
 	}
@@ -78,14 +82,6 @@ func asSent(r *wire.Detach, programs []program) error {
 		programs[i].Argv, programs[i].Env, programs[i].Dir = sent.Argv, sent.Env, sent.Dir
 	}
 	return nil
-}
-
-// withoutDashes removes the -- that may stand between the flags and a program.
-func withoutDashes(args []string) []string {
-	if len(args) > 0 && args[0] == "--" {
-		return args[1:]
-	}
-	return args
 }
 
 // readFurther reads a program behind a colon, with flags of its own.
@@ -171,7 +167,7 @@ func hydraVariables(list string, set pairs, environ []string) (env, notes []stri
 func variables(names, environ []string) (env, notes []string, err error) {
 	for _, spec := range names {
 		name, _, assigned := strings.Cut(spec, "=")
-		if name == "" || !assigned && badPattern(name) {
+		if _, bad := path.Match(name, ""); name == "" || !assigned && bad != nil {
 			return nil, nil, &usageError{fmt.Errorf("-x %s: not a variable", spec), "-x NAME=VALUE, -x NAME or -x 'NCCL_*'"}
 		}
 		if assigned {
@@ -190,11 +186,6 @@ func variables(names, environ []string) (env, notes []string, err error) {
 		}
 	}
 	return env, notes, nil
-}
-
-func badPattern(name string) bool {
-	_, err := path.Match(name, "")
-	return err != nil
 }
 
 // afterColon describes a mistake in the flags of a program that is not the first: many flags are known, but not allowed

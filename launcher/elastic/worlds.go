@@ -16,8 +16,10 @@ func (m *Machine) begin() {
 		}
 	}
 	if len(free) < m.cfg.NP || m.cfg.Ranks != nil && pending > 0 {
-		if m.wait(m.cfg.NP, len(free)); pending == 0 && m.job.Now-m.job.Since >= settle {
-			m.waitsToBegin(len(free))
+		m.wait(m.cfg.NP, len(free))
+		if pending == 0 && !m.job.Ended && !m.shortageNoted && m.job.Now-m.job.Since >= settle {
+			m.shortageNoted = true
+			m.emit(Note{fmt.Sprintf("%d of %d slots are there: waiting up to %v for more", len(free), m.cfg.NP, m.cfg.Timeout)})
 		}
 		return
 	}
@@ -25,14 +27,6 @@ func (m *Machine) begin() {
 		return
 	}
 	m.roster(nil, m.firstSlots(free), "")
-}
-
-// waitsToBegin notes, once, that the first world lacks slots and no host is on its way.
-func (m *Machine) waitsToBegin(have int) {
-	if !m.job.Ended && !m.shortageNoted {
-		m.shortageNoted = true
-		m.emit(Note{fmt.Sprintf("%d of %d slots are there: waiting up to %v for more", have, m.cfg.NP, m.cfg.Timeout)})
-	}
 }
 
 // entered notes that a host is in the present world.

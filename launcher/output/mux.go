@@ -140,7 +140,8 @@ func (m *Mux) add(rank int) error {
 			continue
 		}
 		var err error
-		if s.file, err = create(filepath.Join(m.cfg.Dir, rankDir(rank, m.cfg.Ranks), name.String())); err != nil {
+		dir := fmt.Sprintf("rank.%0*d", len(fmt.Sprint(max(m.cfg.Ranks-1, 0))), rank) // as Horovod, with as many digits as the highest rank has
+		if s.file, err = create(filepath.Join(m.cfg.Dir, dir, name.String())); err != nil {
 			return err
 		}
 	}
@@ -217,11 +218,6 @@ func (m *Mux) stream(rank int, name wire.OutputStream) *stream {
 	m.known.RLock()
 	defer m.known.RUnlock()
 	return m.streams[key{rank, name}]
-}
-
-// rankDir is Horovod's layout: as many digits as the highest rank has.
-func rankDir(rank, ranks int) string {
-	return fmt.Sprintf("rank.%0*d", len(fmt.Sprint(max(ranks-1, 0))), rank)
 }
 
 // create creates an output file and its directory.

@@ -6,6 +6,7 @@ package scheduler
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -126,6 +127,9 @@ func (l Launcher) Command(hosts, more, what []string) []string {
 // which the step has no use for: with SLURM_MEM_PER_CPU, which sbatch sets, srun refuses --mem.
 var kept = []string{"SLURM_JOB_ID", "SLURM_JOBID", "SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_CLUSTERS", "SLURM_JWT", "SLURM_HET_SIZE"}
 
+// scheduled matches the variables of schedulers.
+var scheduled = regexp.MustCompile(`^(SLURM|PBS|LSB|LSF|SGE|PE)_`)
+
 // Environment returns the environment of the command: the one for ranks, and what the command needs of the launcher's
 // own.
 func (l Launcher) Environment(ranks, own []string) []string {
@@ -134,15 +138,11 @@ func (l Launcher) Environment(ranks, own []string) []string {
 		name, _, _ := strings.Cut(kv, "=")
 		switch {
 		case l.Name == "srun" && strings.HasPrefix(name, "SLURM_") && !slices.Contains(kept, name) && !strings.HasPrefix(name, "SLURM_JOB_ID_HET_GROUP_"):
-		case hasAny(name, "SLURM_", "PBS_", "LSB_", "LSF_", "SGE_", "PE_") && !slices.Contains(out, kv):
+		case scheduled.MatchString(name) && !slices.Contains(out, kv):
 			out = append(out, kv)
 		}
 	}
 	return out
-}
-
-func hasAny(name string, prefixes ...string) bool {
-	return slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(name, p) })
 }
 
 // LostHosts returns the hosts on which a command says that it could not start its program, such as "srun: error: Task

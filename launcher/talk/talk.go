@@ -170,7 +170,11 @@ func (c *Conversation) Talk(ctx, line context.Context, events chan<- Event) {
 	to := reporter{c, events, ctx.Done()}
 	d, err := c.dial(line)
 	if err != nil {
-		to.report(Event{Err: c.explain(err)})
+		failed, ok := errors.AsType[*failure.HostError](err)
+		if !ok {
+			failed = &failure.HostError{Host: c.job.Name, Step: "connect", Err: err, Code: failure.ExitTransport}
+		}
+		to.report(Event{Err: failed})
 		return
 	}
 	c.Started(d)
@@ -392,12 +396,4 @@ func (c *Conversation) sweep(ctx context.Context, d *Daemon) {
 	if err := d.Sweep(ctx, c.job.ID); err != nil {
 		c.conf.Note("gorun: %s: what the job left behind may still run: %v", c.job.Name, err)
 	}
-}
-
-func (c *Conversation) explain(err error) *failure.HostError {
-	var he *failure.HostError
-	if errors.As(err, &he) {
-		return he
-	}
-	return &failure.HostError{Host: c.job.Name, Step: "connect", Err: err, Code: failure.ExitTransport}
 }

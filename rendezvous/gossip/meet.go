@@ -3,7 +3,6 @@ package gossip
 import (
 	"bytes"
 	"context"
-	"crypto/hkdf"
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
@@ -34,11 +33,6 @@ var (
 	errKey  = errors.New("the peer does not have the key")
 	errForm = errors.New("the message has a form that no member sends")
 )
-
-// streamKey derives the key that opens streams from the key that encrypts.
-func streamKey(key []byte) ([]byte, error) {
-	return hkdf.Key(sha256.New, key, nil, "gorun gossip stream", sha256.Size)
-}
 
 func proof(key, nonce []byte) []byte {
 	mac := hmac.New(sha256.New, key)

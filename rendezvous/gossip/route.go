@@ -2,6 +2,8 @@ package gossip
 
 import (
 	"context"
+	"crypto/hkdf"
+	"crypto/sha256"
 	"fmt"
 	"net"
 	"strings"
@@ -39,7 +41,7 @@ type transport struct {
 func listen(c *memberlist.Config) (*transport, error) {
 	var keys [][]byte
 	for _, key := range c.Keyring.GetKeys() { // the primary one comes first
-		key, err := streamKey(key)
+		key, err := hkdf.Key(sha256.New, key, nil, "gorun gossip stream", sha256.Size)
 		if err != nil {
 			return nil, err
 		}

@@ -254,7 +254,7 @@ func (s *Hosts) Awaited(by int, e wire.Evidence, v View) (late, other int, news 
 	if v.Joiner(by) && !v.Joiner(e.Peer) {
 		late, other = other, late
 	}
-	if s.of(late).awaited == e.Epoch || !s.memberOf(late, v) {
+	if c, ok := contact(late, v); !ok || !s.member(c, v) || s.of(late).awaited == e.Epoch {
 		return 0, 0, false
 	}
 	s.of(late).awaited = e.Epoch
@@ -398,11 +398,6 @@ func (s *Hosts) watched(now time.Time, c Contact, v View) bool {
 // over from another one, too: if that host is lost, its peers know, and it need not get a second lease.
 func (s *Hosts) member(c Contact, v View) bool {
 	return !v.Stopping && !c.Ended && !c.Leaving && c.Member && (c.Ready || c.Adopted) && s.State(c.ID) != Dead
-}
-
-func (s *Hosts) memberOf(id int, v View) bool {
-	c, ok := contact(id, v)
-	return ok && s.member(c, v)
 }
 
 func contact(id int, v View) (Contact, bool) {
