@@ -74,16 +74,16 @@ func TestMoveAfterTakeOver(t *testing.T) {
 		t.Errorf("it may not answer for %v, %v", asked, err)
 	}
 	now := time.Now()
-	if got := next.leaseOf(now, next.hosts[0]); got != liveness.Default().MoveLease {
+	if got := next.alive.Lease(now, 0, next.limits()); got != liveness.Default().MoveLease {
 		t.Errorf("it may be silent for %v", got)
 	}
-	if got := next.leaseOf(now.Add(liveness.Default().MoveLimit+time.Minute), next.hosts[0]); got != liveness.Default().Lease {
+	if got := next.alive.Lease(now.Add(liveness.Default().MoveLimit+time.Minute), 0, next.limits()); got != liveness.Default().Lease {
 		t.Errorf("long after that was announced it may be silent for %v", got)
 	}
 	first.handle(talk.Event{Host: 0, Msg: &wire.Migrating{State: wire.MoveEnds}})
 	last := begin(kept.snapshot)
-	if err := adopt(last); err == nil || last.leaseOf(now, last.hosts[0]) != liveness.Default().Lease || asked != 0 {
-		t.Errorf("after its move it may be silent for %v", last.leaseOf(now, last.hosts[0]))
+	if err := adopt(last); err == nil || last.alive.Lease(now, 0, last.limits()) != liveness.Default().Lease || asked != 0 {
+		t.Errorf("after its move it may be silent for %v", last.alive.Lease(now, 0, last.limits()))
 	}
 }
 

@@ -148,27 +148,20 @@ func (l hostList) unaccounted() bool {
 	})
 }
 
-// twinOf returns another host that is the same machine as one that is ready, nil if there is none.
-func (l hostList) twinOf(h *host) *host {
-	for _, other := range l {
-		a, b := h.Daemon(), other.Daemon()
-		if other != h && other.ready != nil && !other.ended && other.evicted == nil && other.name != h.name && a != nil && b != nil &&
-			a.Same(h.ready.Host.Identity, b.Identity, other.ready.Host.Identity) {
-			return other
-		}
-	}
-	return nil
-}
-
 // sameMachine returns the error of a host that is another one under a second name, nil if it is none. Its ranks would
 // have the local ranks of that host's, and so their GPUs and cores.
 func (l hostList) sameMachine(h *host) *failure.HostError {
-	twin := l.twinOf(h)
-	if twin == nil {
-		return nil
+	for _, other := range l {
+		a, b := h.Daemon(), other.Daemon()
+		if other == h || other.ready == nil || other.ended || other.evicted != nil || other.name == h.name || a == nil || b == nil {
+			continue
+		}
+		if a.Same(h.ready.Host.Identity, b.Identity, other.ready.Host.Identity) {
+			return &failure.HostError{Host: h.name, Step: "join", Err: fmt.Errorf("it is the same machine as %s, under two names", other.name),
+				Hint: fmt.Sprintf("name it once, with the slots of both: %s:%d; --strict=false starts the job anyway", other.name, h.Job().Slots+other.Job().Slots), Code: failure.ExitUsage}
+		}
 	}
-	return &failure.HostError{Host: h.name, Step: "join", Err: fmt.Errorf("it is the same machine as %s, under two names", twin.name),
-		Hint: fmt.Sprintf("name it once, with the slots of both: %s:%d; --strict=false starts the job anyway", twin.name, h.Job().Slots+twin.Job().Slots), Code: failure.ExitUsage}
+	return nil
 }
 
 // otherPython returns the error of a host on which the ranks' Python, or a framework of it, has another version than on

@@ -79,7 +79,7 @@ func (s *state) restore(text []byte) error {
 		silence := time.Duration(0)
 		if x.Moves > 0 {
 			s.alive.Moves(id, m.began.Add(x.Moves))
-			silence = s.leaseOf(time.Now(), h)
+			silence = s.alive.Lease(time.Now(), id, s.limits())
 		}
 		h.Adopt(x.Session, silence)
 	}

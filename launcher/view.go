@@ -7,11 +7,6 @@ import (
 	"gorun/rendezvous/liveness"
 )
 
-// leaseOf returns how long a host may be silent: longer while it moves.
-func (s *state) leaseOf(now time.Time, h *host) time.Duration {
-	return s.alive.Lease(now, h.id, s.limits())
-}
-
 // limits returns the part of the view that decides how long a host may be silent.
 func (s *state) limits() liveness.View {
 	return liveness.View{Lease: s.lease(), Fixed: s.spec.Lease > 0}

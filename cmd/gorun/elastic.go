@@ -177,7 +177,8 @@ func askScheduler(o *jobFlags) (*discover.Script, error) {
 	if err != nil || !way.discovers(o) {
 		return nil, err
 	}
-	return &discover.Script{Command: nodesCommand(), Parse: way.nodes, Every: discoverEvery, Limit: discoverLimit, Env: os.Environ()}, nil
+	command := "scontrol show job --oneliner " + strings.Trim(os.Getenv("SLURM_JOB_ID"), " ;'\"&|")
+	return &discover.Script{Command: command, Parse: way.nodes, Every: discoverEvery, Limit: discoverLimit, Env: os.Environ()}, nil
 }
 
 // room returns where an elastic job runs.

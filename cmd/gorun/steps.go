@@ -8,7 +8,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"gorun/launcher/dial"
 	"gorun/launcher/hosts"
@@ -102,12 +101,7 @@ func (w way) discovers(o *jobFlags) bool {
 	return w.Name == "srun" && w.in != nil && w.in.Groups == nil && !o.namesHosts() && !o.given(&o.script)
 }
 
-// nodesCommand prints what Slurm knows about the job.
-func nodesCommand() string {
-	return "scontrol show job --oneliner " + strings.Trim(os.Getenv("SLURM_JOB_ID"), " ;'\"&|")
-}
-
-// nodes reads the output of nodesCommand. Hosts that the job got after its start have as many slots as its first host.
+// nodes reads what Slurm knows about the job. Hosts that the job got after its start have as many slots as its first host.
 func (w way) nodes(text string) ([]hosts.ListedHost, error) {
 	list, err := hosts.SlurmNodes(text)
 	for i := range list {

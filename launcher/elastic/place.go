@@ -163,8 +163,8 @@ func (m *Machine) roster(keep []*process, add []slot, reason string) {
 			m.dismiss(p)
 		}
 	}
-	if m.job.Turnover.Until == 0 {
-		m.beginTurnover()
+	if t := &m.job.Turnover; t.Until == 0 { // the processes that are there now are watched
+		t.Until, t.Epoch, t.Since = m.job.Epoch, m.job.Epoch, m.job.Now
 	}
 	m.began = m.job.Now
 	m.world, m.job.Committed, m.job.Broken, m.job.Offered, m.job.Waiting = world, false, "", "", false

@@ -43,7 +43,7 @@ func (r elasticRules) decide() {
 		r.begin()
 	case r.job.Finished && len(r.live()) == 0:
 		r.allGone()
-	case r.failsEverywhere():
+	case r.cfg.LossLimit > 0 && r.job.Turnover.Count >= r.cfg.LossLimit && !r.job.Finished:
 		r.emit(Note{fmt.Sprintf("all processes were lost, as often as --loss-limit %d allows, and none had committed anything",
 			r.cfg.LossLimit)})
 		r.allGone()

@@ -14,11 +14,6 @@ type turnover struct {
 	Since time.Duration `json:"since"`
 }
 
-// failsEverywhere reports whether all processes were lost as often as LossLimit allows.
-func (m *Machine) failsEverywhere() bool {
-	return m.cfg.LossLimit > 0 && m.job.Turnover.Count >= m.cfg.LossLimit && !m.job.Finished
-}
-
 // countTurnover counts a turnover when none of the watched processes is left. The count begins anew if one of them had
 // committed, or if the watch began long ago: then they have not failed at once.
 func (m *Machine) countTurnover() {
@@ -30,11 +25,6 @@ func (m *Machine) countTurnover() {
 		t.Count = 0
 	}
 	t.Until = 0
-}
-
-// beginTurnover begins to watch the processes that are there now.
-func (m *Machine) beginTurnover() {
-	m.job.Turnover.Until, m.job.Turnover.Epoch, m.job.Turnover.Since = m.job.Epoch, m.job.Epoch, m.job.Now
 }
 
 // dismiss lets a process go. If the reason is not a failure, all processes that are there now are watched from here on.
