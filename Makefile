@@ -20,7 +20,7 @@ ANSIBLE_VENV := $(CACHE)/ansible-2.19.4
 DOCS_VENV := $(CACHE)/docs-$(shell sha256sum contrib/tools/docs/requirements.txt | cut -c1-12)
 HOROVOD_VENV := $(CACHE)/horovod-0.28.1
 # A C compiler for both architectures and old versions of glibc. What is built for others has the library by it.
-ZIG := $(CACHE)/ziglang-0.16.0
+ZIG := $(CACHE)/zig-0.16.0
 DEBIAN := $(CACHE)/debian-bookworm-1
 KUBERNETES := $(CACHE)/kubernetes-1.34.2
 TORCH2 ?= $(TORCH2_VENV)/bin/python
@@ -354,7 +354,7 @@ torch2-ready: $(TORCH2_VENV)/ready
 frameworks-ready: $(patsubst $(TORCH2_VENV)/ready,$(TORCH2_VENV)/keras,$(TENSORFLOWS:%=%/ready))
 ray-ready: $(RAY_VENV)/ready
 horovod-ready: $(HOROVOD_VENV)/ready
-zig-ready: ; python3 contrib/tools/zig.py $(ZIG)
+zig-ready: $(ZIG)/ready
 release-ready: need-go+venv $(DEBIAN)/ready $(SPDX_VENV)/ready zig-ready
 	cd contrib/tools/release && go mod download
 provision-ready: $(ANSIBLE_VENV)/ready

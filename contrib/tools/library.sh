@@ -1,7 +1,7 @@
 #!/bin/sh
 # Builds libgorun.so, the native library of the binding, for a host of one architecture:
 #
-#   contrib/tools/library.sh amd64 build/libgorun-amd64.so
+#   ZIG=DIRECTORY contrib/tools/library.sh amd64 build/libgorun-amd64.so
 #
 # By the zig of make zig-ready, which ZIG names, it needs glibc 2.17 and runs wherever Python finds that. By this machine's
 # own compiler it is for this machine's architecture and glibc, which is enough to work on gorun. Where there is neither, it
@@ -9,7 +9,7 @@
 set -eu
 cd "$(dirname "$0")/../.."
 
-arch=$1 out=$2 zig=${ZIG:-build/zig}
+arch=$1 out=$2 zig=$ZIG
 case $arch in
 amd64) machine=x86_64 ;;
 arm64) machine=aarch64 ;;
@@ -24,11 +24,11 @@ flags="-std=c11 -O2 -fPIC -shared -fvisibility=hidden -s -Wl,--build-id=none -Wl
 if [ ! -e "$zig/ready" ] && command -v cc >/dev/null && [ "$(uname -sm)" = "Linux $machine" ]; then
 	compiler="cc"
 else
-	python3 contrib/tools/zig.py "$zig" || {
+	"${MAKE:-make}" -s "$zig/ready" || {
 		echo "library: error: no C compiler for $machine: apt-get install gcc, or make zig-ready where there is a network" >&2
 		exit 1
 	}
-	compiler="$zig/ziglang/zig cc -target $machine-linux-gnu.2.17"
+	compiler="$zig/bin/python -m ziglang cc -target $machine-linux-gnu.2.17"
 	export ZIG_GLOBAL_CACHE_DIR="$zig/cache" ZIG_LOCAL_CACHE_DIR="$zig/cache"
 fi
 made="$compiler $flags $(cat contrib/c/*.h contrib/c/session/*.h "$@" | cksum)"

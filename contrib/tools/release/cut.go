@@ -90,15 +90,12 @@ func (r *release) provenance() error {
 		{"name": "source", "digest": object{"gitCommit": r.revision}},
 		{"name": "go", "uri": "pkg:golang/stdlib@" + strings.TrimPrefix(runtime.Version(), "go")},
 	}
-	compiler, err := os.ReadFile(filepath.Join(r.root, "contrib/tools/zig.py"))
-	if err != nil {
-		return err
+	zig, err := filepath.Glob(filepath.Join(r.root, "contrib/tools/requirements/zig-*.txt"))
+	if err != nil || len(zig) != 1 {
+		return errors.New("contrib/tools/requirements names no version of zig, or several")
 	}
-	version := regexp.MustCompile(`(?m)^VERSION = "(.*)"$`).FindSubmatch(compiler)
-	if version == nil {
-		return errors.New("contrib/tools/zig.py names no VERSION")
-	}
-	sources = append(sources, object{"name": "zig", "uri": "pkg:pypi/ziglang@" + string(version[1])})
+	version := strings.TrimSuffix(strings.TrimPrefix(filepath.Base(zig[0]), "zig-"), ".txt")
+	sources = append(sources, object{"name": "zig", "uri": "pkg:pypi/ziglang@" + version})
 	return r.writeJSON("gorun-"+r.version+".provenance.json", object{
 		"_type": "https://in-toto.io/Statement/v1", "subject": subjects, "predicateType": "https://slsa.dev/provenance/v1",
 		"predicate": object{

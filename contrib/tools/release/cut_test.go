@@ -30,7 +30,7 @@ func source(t *testing.T, version string) *release {
 	r := &release{version: version, revision: "0123", date: time.Unix(1790000000, 0), root: t.TempDir(), out: t.TempDir()}
 	for name, text := range map[string]string{
 		filepath.Join(r.root, "CHANGELOG.md"):                               changes,
-		filepath.Join(r.root, "contrib/tools/zig.py"):                       "VERSION = \"0.1\"\n",
+		filepath.Join(r.root, "contrib/tools/requirements/zig-0.1.txt"):     "",
 		filepath.Join(r.out, "gorun-1.2.0-linux-amd64.tar.gz"):              "a tarball",
 		filepath.Join(r.out, "gorun-1.2.0-py3-none-manylinux_2_17_any.whl"): "a wheel",
 	} {
