@@ -199,7 +199,7 @@ MODULES ?= vsphere kubernetes grafana helm
 modules: $(MODULES:%=module-%)
 module-%: build build/report
 	$(if $(filter kubernetes,$*),go run ./contrib/tools/licenses -check -dir contrib/kubernetes contrib/kubernetes/THIRD_PARTY_LICENSES ./gorun-kubernetes)
-	cd contrib/$* && go vet ./... && UPDATE=$(UPDATE) GORUN_E2E_BINARY=$(E2E_BINARY) go test -json -count=1 -timeout=5m ./... | ../../build/report -skips ../../build/skips
+	cd contrib/$* && go vet ./... && UPDATE=$(UPDATE) GORUN_E2E_BINARY=$(E2E_BINARY) ../../build/report -skips ../../build/skips -packages ./... go test -json -count=1 -timeout=5m
 
 ## test-kubernetes: the manifests and jobs of gorun --kubernetes, applied to the API server of Kubernetes itself, and run by its controllers and its kubelet in pods of this machine; as root
 test-kubernetes: need-lab build kubernetes-ready module-helm

@@ -1,8 +1,7 @@
-// Command report runs go test -json, or reads its output, and prints a summary: a line for each package and each slow
-// test, all output of failed tests, and every skipped test with its reason.
+// Command report runs go test -json, and prints a summary: a line for each package and each slow test, all output of
+// failed tests, and every skipped test with its reason.
 //
 //	report -skips build/skips -again build/again -packages "$(go list ./...)" go test -json -race
-//	go test -json ./... | report
 //
 // It exits with 1 if anything failed. It appends skipped tests to the file of -skips.
 //
@@ -37,7 +36,7 @@ const slowSeconds = 10.0
 type options struct {
 	skips, again string // files
 	packages     []string
-	command      []string // go test with its flags; none if its output is read from standard input
+	command      []string // go test with its flags
 }
 
 func main() {
@@ -47,10 +46,9 @@ func main() {
 	packages := flag.String("packages", "", "the `PACKAGES` to test")
 	flag.Parse()
 	o.command, o.packages = flag.Args(), strings.Fields(*packages)
-	ok, err := o.run(os.Stdin, os.Stdout)
+	ok, err := o.run(os.Stdout)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "report: error:", err)
-		os.Exit(1)
 	}
 	if !ok {
 		os.Exit(1)
@@ -58,12 +56,12 @@ func main() {
 }
 
 // run reports the tests, and the tests that run again.
-func (o *options) run(in io.Reader, out io.Writer) (ok bool, err error) {
+func (o *options) run(out io.Writer) (ok bool, err error) {
 	release, err := o.lock(syscall.LOCK_SH)
 	if err != nil {
 		return false, err
 	}
-	r, err := o.test(in, out, nil)
+	r, err := o.test(out, o.packages)
 	release()
 	if err != nil || r.failed == 0 || o.again == "" {
 		return err == nil && r.failed == 0, err
@@ -83,7 +81,7 @@ func (o *options) run(in io.Reader, out io.Writer) (ok bool, err error) {
 		tests := r.failedIn[pkg]
 		fmt.Fprintf(out, "Again, alone, in %s: %s\n", pkg, strings.Join(tests, " "))
 		flags := []string{"-timeout=20m", "-count=1", "-parallel=1", "-run", "^(" + strings.Join(tests, "|") + ")$", pkg}
-		if r, err := o.test(in, out, flags); err != nil || r.failed > 0 || r.passed == 0 {
+		if r, err := o.test(out, flags); err != nil || r.failed > 0 || r.passed == 0 {
 			return false, err
 		}
 	}
@@ -106,32 +104,23 @@ func (o *options) lock(how int) (release func(), err error) {
 	return func() { f.Close() }, nil
 }
 
-// test runs go test, for all packages or with other flags, and reports its output.
-func (o *options) test(in io.Reader, out io.Writer, flags []string) (*report, error) {
+// test runs go test with more arguments, and reports its output.
+func (o *options) test(out io.Writer, args []string) (*report, error) {
 	r := &report{out: out, output: map[string]*strings.Builder{}, tests: map[string]int{}, failedIn: map[string][]string{}}
-	if flags == nil {
-		flags = o.packages
+	cmd := exec.Command(o.command[0], slices.Concat(o.command[1:], args)...)
+	cmd.Stderr = os.Stderr
+	stdout, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
 	}
-	var wait func() error
-	if len(o.command) > 0 {
-		cmd := exec.Command(o.command[0], slices.Concat(o.command[1:], flags)...)
-		cmd.Stderr = os.Stderr
-		stdout, err := cmd.StdoutPipe()
-		if err == nil {
-			err = cmd.Start()
-		}
-		if err != nil {
-			return nil, fmt.Errorf("run tests: %w", err)
-		}
-		in, wait = stdout, cmd.Wait
+	if err != nil {
+		return nil, fmt.Errorf("run tests: %w", err)
 	}
-	if err := r.read(in); err != nil {
+	if err := r.read(stdout); err != nil {
 		return nil, err
 	}
-	if wait != nil {
-		if err := wait(); err != nil && r.failed == 0 {
-			return nil, fmt.Errorf("run tests: %w", err)
-		}
+	if err := cmd.Wait(); err != nil && r.failed == 0 {
+		return nil, fmt.Errorf("run tests: %w", err)
 	}
 	r.summary()
 	return r, appendLines(o.skips, r.skips)
@@ -166,8 +155,7 @@ type report struct {
 	tests    map[string]int              // how many passed in each package
 	skips    []string
 	fails    []string            // with their packages
-	names    []string            // of failed tests with their packages, subtests not among them
-	failedIn map[string][]string // those of each package
+	failedIn map[string][]string // the failed tests of each package, subtests not among them
 	broken   bool                // something failed that a second run cannot mend
 	passed   int
 	failed   int // tests and packages
@@ -205,18 +193,22 @@ func (r *report) repeatable(file string) (lines []string, err error) {
 		return nil, err
 	}
 	before, left := strings.Fields(string(text)), maxUnknown-strings.Count(string(text), unknown)
-	for _, name := range r.names {
-		if slices.Contains(before, name) {
-			fmt.Fprintf(r.out, "%s has run again before: it fails\n", name)
-			return nil, nil
+	for pkg, tests := range r.failedIn {
+		for _, test := range tests {
+			name := pkg + "." + test
+			if slices.Contains(before, name) {
+				fmt.Fprintf(r.out, "%s has run again before: it fails\n", name)
+				return nil, nil
+			}
+			if !strings.Contains("\n"+known, "\n"+name+": ") {
+				name += unknown
+				left--
+				fmt.Fprintln(r.out, name)
+			}
+			lines = append(lines, name)
 		}
-		if !strings.Contains("\n"+known, "\n"+name+": ") {
-			name += unknown
-			left--
-			fmt.Fprintln(r.out, name)
-		}
-		lines = append(lines, name)
 	}
+	slices.Sort(lines)
 	if left < 0 {
 		fmt.Fprintf(r.out, "more than %d tests without a known cause may not run again\n", maxUnknown)
 		return nil, nil
@@ -267,11 +259,11 @@ func (r *report) add(e event) {
 		if e.Test != "" {
 			r.fails = append(r.fails, key)
 			if top {
-				r.names, r.failedIn[e.Package] = append(r.names, key), append(r.failedIn[e.Package], e.Test)
+				r.failedIn[e.Package] = append(r.failedIn[e.Package], e.Test)
 			}
 			break
 		}
-		if r.unfinished(e.Package) || !slices.ContainsFunc(r.fails, func(key string) bool { return strings.HasPrefix(key, e.Package+".") }) {
+		if r.unfinished(e.Package) || len(r.failedIn[e.Package]) == 0 {
 			r.broken = true
 		}
 	case "pass":

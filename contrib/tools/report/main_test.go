@@ -52,8 +52,8 @@ func TestReport(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "skips")
 			var out strings.Builder
-			o := options{skips: path}
-			ok, err := o.run(strings.NewReader(c.in), &out)
+			o := options{skips: path, command: []string{"printf", "%s", c.in}}
+			ok, err := o.run(&out)
 			if err != nil || ok != c.ok {
 				t.Errorf("ok %v, %v", ok, err)
 			}
@@ -97,7 +97,7 @@ func TestAgain(t *testing.T) {
 		{"good alone", fail("p", "TestC"), pass, "", true, "p.TestC\n", []string{"^(TestC)$ p"}},
 		{"bad alone", fail("p", "TestC"), fail("p", "TestC"), "", false, "p.TestC\n", []string{"^(TestC)$ p"}},
 		{"gone", fail("p", "TestC"), "", "", false, "p.TestC\n", []string{"^(TestC)$ p"}},
-		{"two packages", fail("q", "TestA") + fail("p", "TestB") + fail("p", "TestC"), pass, "", true, "q.TestA\np.TestB\np.TestC\n",
+		{"two packages", fail("q", "TestA") + fail("p", "TestB") + fail("p", "TestC"), pass, "", true, "p.TestB\np.TestC\nq.TestA\n",
 			[]string{"^(TestB|TestC)$ p", "^(TestA)$ q"}},
 		{"before", fail("p", "TestC"), pass, "p.TestC\n", false, "p.TestC\n", nil},
 		{"another before", fail("p", "TestC"), pass, "p.TestB\n", true, "p.TestB\np.TestC\n", []string{"^(TestC)$ p"}},
@@ -115,7 +115,7 @@ func TestAgain(t *testing.T) {
 			script := `cd "$0"; case "$*" in *-run*) echo "$7 $8" >>alone; cat second;; *) cat first;; esac`
 			var out strings.Builder
 			o := options{again: filepath.Join(dir, "again"), packages: []string{"p", "q"}, command: []string{"sh", "-c", script, dir, "test", "-json"}}
-			ok, err := o.run(nil, &out)
+			ok, err := o.run(&out)
 			again, _ := os.ReadFile(o.again)
 			alone, _ := os.ReadFile(filepath.Join(dir, "alone"))
 			if err != nil || ok != c.ok || string(again) != c.again || strings.TrimSpace(string(alone)) != strings.Join(c.alone, "\n") {
