@@ -171,10 +171,11 @@ func (r *recording) asker(t *testing.T) asker {
 	engine := promqltest.NewTestEngine(t, false, 5*time.Minute, 1e6)
 	return func(expr string, instant bool) promql.Matrix {
 		t.Helper()
+		from := r.from.Add(2 * time.Second)
 		if instant {
-			return r.instant(t, engine, expr)
+			from = r.to
 		}
-		q, err := engine.NewRangeQuery(t.Context(), r.db, nil, expr, r.from.Add(2*time.Second), r.to, time.Second)
+		q, err := engine.NewRangeQuery(t.Context(), r.db, nil, expr, from, r.to, time.Second)
 		if err != nil {
 			t.Fatalf("%s: %v", expr, err)
 		}
@@ -183,7 +184,10 @@ func (r *recording) asker(t *testing.T) asker {
 		if err != nil {
 			t.Fatalf("%s: %v", expr, err)
 		}
-		return copied(m)
+		for i := range m { // the answer outlives its query
+			m[i].Floats = slices.Clone(m[i].Floats)
+		}
+		return slices.Clone(m)
 	}
 }
 
@@ -202,33 +206,6 @@ func (r *recording) checkShares(t *testing.T, ask asker) {
 	for _, back := range ask(`{__name__=~"gorun_.*_total"} and resets({__name__=~"gorun_.*_total"}[1m]) > 0`, true) {
 		t.Errorf("%s went back", back.Metric)
 	}
-}
-
-func (r *recording) instant(t *testing.T, engine *promql.Engine, expr string) promql.Matrix {
-	t.Helper()
-	q, err := engine.NewInstantQuery(t.Context(), r.db, nil, expr, r.to)
-	if err != nil {
-		t.Fatalf("%s: %v", expr, err)
-	}
-	defer q.Close()
-	v, err := q.Exec(t.Context()).Vector()
-	if err != nil {
-		t.Fatalf("%s: %v", expr, err)
-	}
-	var m promql.Matrix
-	for _, s := range v {
-		m = append(m, promql.Series{Metric: s.Metric, Floats: []promql.FPoint{{T: s.T, F: s.F}}})
-	}
-	return m
-}
-
-// copied returns an answer that outlives its query.
-func copied(m promql.Matrix) promql.Matrix {
-	out := slices.Clone(m)
-	for i := range out {
-		out[i].Floats = slices.Clone(out[i].Floats)
-	}
-	return out
 }
 
 func last(m promql.Matrix) any {

@@ -136,7 +136,13 @@ func record(t *testing.T, told, ready string, beside [][]string, args ...string)
 	var others sync.WaitGroup
 	defer func() { cancel(); others.Wait(); cmd.Wait() }()
 	address := make(chan string, 1)
-	others.Go(func() { findAddress(said, regexp.MustCompile(told), address) })
+	others.Go(func() { // reads all that gorun says
+		for s := bufio.NewScanner(said); s.Scan(); {
+			if m := regexp.MustCompile(told).FindStringSubmatch(s.Text()); m != nil {
+				address <- m[1]
+			}
+		}
+	})
 	var url string
 	select {
 	case url = <-address:
@@ -161,20 +167,15 @@ func record(t *testing.T, told, ready string, beside [][]string, args ...string)
 		if i == 0 {
 			r.from = r.to
 		}
-		if err := r.scrape(url); err != nil {
+		body, contentType, err := get(url)
+		if err == nil {
+			err = r.store(body, contentType)
+		}
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
 	return r
-}
-
-// findAddress reads what gorun says, all of it, and sends the address of its metrics.
-func findAddress(from io.Reader, line *regexp.Regexp, address chan<- string) {
-	for s := bufio.NewScanner(from); s.Scan(); {
-		if m := line.FindStringSubmatch(s.Text()); m != nil {
-			address <- m[1]
-		}
-	}
 }
 
 // await waits until what is served has a line.
@@ -206,16 +207,7 @@ func get(url string) (body []byte, contentType string, err error) {
 	return body, answer.Header.Get("Content-Type"), err
 }
 
-// scrape stores one answer under its time, with the labels that Prometheus gives it by prometheus.yaml.
-func (r *recording) scrape(url string) error {
-	body, contentType, err := get(url)
-	if err != nil {
-		return err
-	}
-	return r.store(body, contentType)
-}
-
-// store stores what was served at time to.
+// store stores what was served at time to, with the labels that Prometheus gives it by prometheus.yaml.
 func (r *recording) store(body []byte, contentType string) error {
 	p, err := textparse.New(body, contentType, labels.NewSymbolTable(), textparse.ParserOptions{})
 	if err != nil {
