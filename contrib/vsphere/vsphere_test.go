@@ -19,18 +19,59 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
+// must ends the test if there is an error.
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// watcher watches vCenter, for a minute at most.
+type watcher struct {
+	lines  chan string // what it announces
+	ended  chan error
+	cancel func()
+}
+
+func watch(ctx context.Context, c *vim25.Client, maintenance bool) *watcher {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	w := &watcher{make(chan string, 100), make(chan error, 1), cancel}
+	go func() {
+		w.ended <- watchMoves(ctx, c, namings["name"], maintenance, func(line string) error {
+			w.lines <- line
+			return nil
+		})
+	}()
+	return w
+}
+
+// await returns the next line that begins with a prefix. Until it comes, events are posted again and again: the server does not
+// show when a watcher is ready.
+func (w *watcher) await(t *testing.T, prefix string, post func()) string {
+	t.Helper()
+	for {
+		post()
+		select {
+		case line := <-w.lines:
+			if strings.HasPrefix(line, prefix) {
+				return line
+			}
+		case err := <-w.ended:
+			t.Fatalf("no line begins with %q: %v", prefix, err)
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}
+
 // TestFacts: every virtual machine is on an ESXi host; those of a cluster are in its zone, and in a rack by DRS.
 func TestFacts(t *testing.T) {
 	simulator.Test(func(ctx context.Context, c *vim25.Client) {
 		finder := find.NewFinder(c)
 		cluster, err := finder.ClusterComputeResource(ctx, "DC0_C0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		hosts, err := cluster.Hosts(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		var refs []types.ManagedObjectReference
 		for _, h := range hosts {
 			refs = append(refs, h.Reference())
@@ -43,15 +84,11 @@ func TestFacts(t *testing.T) {
 		if err == nil {
 			err = task.Wait(ctx)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		move(ctx, t, c, "DC0_C0_RP0_VM0", hosts[0])
 		move(ctx, t, c, "DC0_C0_RP0_VM1", hosts[1])
 		var out bytes.Buffer
-		if err := writeFacts(ctx, c, namings["name"], &out); err != nil {
-			t.Fatal(err)
-		}
+		must(t, writeFacts(ctx, c, namings["name"], &out))
 		for _, want := range []string{
 			"# written by gorun-vsphere\nhosts:\n",
 			"  \"DC0_C0_RP0_VM0\":\n    esxi: \"" + hosts[0].Name() + "\"\n    rack: \"rack 1\"\n    zone: \"DC0_C0\"\n    by: vCenter\n",
@@ -69,17 +106,13 @@ func TestFacts(t *testing.T) {
 func move(ctx context.Context, t *testing.T, c *vim25.Client, name string, to *object.HostSystem) *object.VirtualMachine {
 	t.Helper()
 	vm, err := find.NewFinder(c).VirtualMachine(ctx, name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	ref := to.Reference()
 	task, err := vm.Relocate(ctx, types.VirtualMachineRelocateSpec{Host: &ref}, types.VirtualMachineMovePriorityDefaultPriority)
 	if err == nil {
 		err = task.Wait(ctx)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return vm
 }
 
@@ -88,59 +121,24 @@ func move(ctx context.Context, t *testing.T, c *vim25.Client, name string, to *o
 func TestMoves(t *testing.T) {
 	simulator.Test(func(ctx context.Context, c *vim25.Client) {
 		hosts, err := find.NewFinder(c).HostSystemList(ctx, "DC0_C0/*")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		const name = "DC0_C0_RP0_VM0"
 		vm := move(ctx, t, c, name, hosts[0]) // before a client watches
 		begin := func() {
 			announced := &types.VmBeingHotMigratedEvent{DestHost: types.HostEventArgument{EntityEventArgument: types.EntityEventArgument{Name: hosts[1].Name()}, Host: hosts[1].Reference()}}
 			announced.CreatedTime = time.Now()
 			announced.Vm = &types.VmEventArgument{EntityEventArgument: types.EntityEventArgument{Name: name}, Vm: vm.Reference()}
-			if err := event.NewManager(c).PostEvent(ctx, announced, types.TaskInfo{}); err != nil {
-				t.Fatal(err)
-			}
+			must(t, event.NewManager(c).PostEvent(ctx, announced, types.TaskInfo{}))
 		}
-		work, cancel := context.WithTimeout(ctx, time.Minute)
-		defer cancel()
-		lines, ended := make(chan string), make(chan error, 1)
-		go func() {
-			ended <- watchMoves(work, c, namings["name"], false, func(line string) error {
-				select {
-				case lines <- line:
-				case <-work.Done():
-				}
-				return nil
-			})
-		}()
-		// The server does not show when a watcher is ready, so the move begins again until the watcher reports it.
-		var got string
-		for got == "" {
-			begin()
-			select {
-			case got = <-lines:
-			case err := <-ended:
-				t.Fatal(err)
-			case <-time.After(200 * time.Millisecond):
-			}
-		}
+		w := watch(ctx, c, false)
+		got := w.await(t, "", begin)
 		if want := name + " starts vMotion to " + hosts[1].Name(); got != want {
 			t.Errorf("announced: %s, want %s", got, want)
 		}
 		move(ctx, t, c, name, hosts[1])
-		there := fmt.Sprintf("%s ends esxi=%q zone=%q by=vCenter moved from %s", name, hosts[1].Name(), "DC0_C0", hosts[0].Name())
-		for got != there {
-			select {
-			case got = <-lines:
-				if !strings.HasPrefix(got, name+" starts ") && !strings.HasPrefix(got, name+" ends ") {
-					t.Fatalf("announced: %s", got)
-				}
-			case <-work.Done():
-				t.Fatalf("no end of the move was announced, only %s", got)
-			}
-		}
-		cancel()
-		if err := <-ended; !errors.Is(err, context.Canceled) {
+		w.await(t, fmt.Sprintf("%s ends esxi=%q zone=%q by=vCenter moved from %s", name, hosts[1].Name(), "DC0_C0", hosts[0].Name()), func() {})
+		w.cancel()
+		if err := <-w.ended; !errors.Is(err, context.Canceled) {
 			t.Errorf("it ended with %v", err)
 		}
 	})
@@ -150,9 +148,7 @@ func TestMoves(t *testing.T) {
 func TestMaintenance(t *testing.T) {
 	simulator.Test(func(ctx context.Context, c *vim25.Client) {
 		hosts, err := find.NewFinder(c).HostSystemList(ctx, "DC0_C0/*")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for i, name := range []string{"DC0_C0_RP0_VM0", "DC0_C0_RP0_VM1"} {
 			move(ctx, t, c, name, hosts[i])
 		}
@@ -165,15 +161,9 @@ func TestMaintenance(t *testing.T) {
 			lines = append(lines, line)
 			return nil
 		}
-		must := func(err error) {
-			t.Helper()
-			if err != nil {
-				t.Fatal(err)
-			}
-		}
 		take := func(events ...types.BaseEvent) {
 			for _, e := range events {
-				must(left.host(ctx, c, namings["name"], e, note))
+				must(t, left.host(ctx, c, namings["name"], e, note))
 			}
 		}
 		take(empty, empty, back, back)
@@ -187,46 +177,24 @@ func TestMaintenance(t *testing.T) {
 			want   string
 		}{{empty, " leaves "}, {back, " returns "}} { // before another one begins, which knows of nothing
 			again.before.GetEvent().CreatedTime = time.Now()
-			must(event.NewManager(c).PostEvent(ctx, again.before, types.TaskInfo{}))
+			must(t, event.NewManager(c).PostEvent(ctx, again.before, types.TaskInfo{}))
 			lines = nil
-			must(leaving{}.begin(ctx, c, namings["name"], note))
+			must(t, leaving{}.begin(ctx, c, namings["name"], note))
 			told := slices.DeleteFunc(lines, func(line string) bool { return !strings.HasPrefix(line, name+" ") })
 			if len(told) != 1 || !strings.HasPrefix(told[0], name+again.want) || len(lines) < 2 {
 				t.Errorf("announced: %q, want one that%s", told, again.want)
 			}
 		}
 		// And as a watcher of vCenter sees it.
-		work, cancel := context.WithTimeout(ctx, time.Minute)
-		defer cancel()
-		seen, ended := make(chan string, 100), make(chan error, 1)
-		go func() {
-			ended <- watchMoves(work, c, namings["name"], true, func(line string) error {
-				seen <- line
-				return nil
-			})
-		}()
-		for got := ""; !strings.HasPrefix(got, name+" leaves "); {
+		w := watch(ctx, c, true)
+		w.await(t, name+" leaves ", func() {
 			empty.CreatedTime = time.Now()
-			if err := event.NewManager(c).PostEvent(ctx, empty, types.TaskInfo{}); err != nil {
-				t.Fatal(err)
-			}
-			select {
-			case got = <-seen:
-			case err := <-ended:
-				t.Fatal(err)
-			case <-time.After(200 * time.Millisecond):
-			}
-		}
+			must(t, event.NewManager(c).PostEvent(ctx, empty, types.TaskInfo{}))
+		})
 		move(ctx, t, c, name, hosts[1])
-		for got := ""; !strings.HasPrefix(got, name+" returns "); {
-			select {
-			case got = <-seen:
-			case <-work.Done():
-				t.Fatal("the machine has moved, and no job may use it again")
-			}
-		}
-		cancel()
-		<-ended
+		w.await(t, name+" returns ", func() {})
+		w.cancel()
+		<-w.ended
 	})
 }
 
