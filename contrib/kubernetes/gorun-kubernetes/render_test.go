@@ -23,7 +23,7 @@ func parsed(t *testing.T, args ...string) *request {
 	return &q
 }
 
-// pods returns the JobSet of a command line and what its parts' pods are.
+// parts returns the JobSet of a command line and what its parts' pods are.
 func parts(t *testing.T, q *request) (set *jobSet, launcher, worker *core.PodSpec) {
 	t.Helper()
 	all, err := q.objects()
@@ -32,6 +32,14 @@ func parts(t *testing.T, q *request) (set *jobSet, launcher, worker *core.PodSpe
 	}
 	set = all[0].value.(*jobSet)
 	return set, &set.Spec.ReplicatedJobs[0].Template.Spec.Template.Spec, &set.Spec.ReplicatedJobs[1].Template.Spec.Template.Spec
+}
+
+func amounts(list core.ResourceList, names ...core.ResourceName) (amounts []string) {
+	for _, name := range names {
+		amount := list[name]
+		amounts = append(amounts, amount.String())
+	}
+	return amounts
 }
 
 // TestObjects: a command line becomes the launcher's arguments, and its ranks pods with the options' amounts.
@@ -49,12 +57,10 @@ func TestObjects(t *testing.T) {
 		t.Errorf("%d workers, want 3 for 5 ranks", *job.Completions)
 	}
 	c := worker.Containers[0]
-	for name, want := range map[core.ResourceName]string{"cpu": "3", "memory": "6Gi", "nvidia.com/gpu": "1"} {
-		if got := c.Resources.Limits[name]; got.String() != want {
-			t.Errorf("%s is %s, want %s", name, got.String(), want)
-		}
-		if got := c.Resources.Requests[name]; got.String() != want {
-			t.Errorf("%s is %s, want %s", name, got.String(), want)
+	want = []string{"3", "6Gi", "1"}
+	for _, list := range []core.ResourceList{c.Resources.Limits, c.Resources.Requests} {
+		if got := amounts(list, "cpu", "memory", "nvidia.com/gpu"); !slices.Equal(got, want) {
+			t.Errorf("a worker has %q, want %q", got, want)
 		}
 	}
 	if i := slices.IndexFunc(c.Env, func(v core.EnvVar) bool { return v.Name == "SLOTS" }); i < 0 || c.Env[i].Value != "2" || c.Env[i].ValueFrom != nil {
@@ -76,23 +82,22 @@ func TestObjects(t *testing.T) {
 	}
 }
 
+// variables returns what readVariables reads of a variable whose value is hush.
+func variables(t *testing.T, name string) (map[string]string, error) {
+	t.Helper()
+	var pipe [2]int
+	if err := syscall.Pipe(pipe[:]); err != nil {
+		t.Fatal(err)
+	}
+	syscall.Write(pipe[1], fmt.Appendf(nil, `{%q:"hush"}`, name))
+	syscall.Close(pipe[1])
+	return readVariables(pipe[0])
+}
+
 // TestVariablesOfPods: a variable that the launcher itself uses in its pod is a mistake.
 func TestVariablesOfPods(t *testing.T) {
 	for name, refused := range map[string]bool{"PATH": true, "HOME": true, "JOBSET": true, "GORUN_ENCRYPT": true, "a b": true, "PATHS": false, "MY_HOME": false} {
-		file, err := os.CreateTemp(t.TempDir(), "")
-		if err != nil {
-			t.Fatal(err)
-		}
-		fmt.Fprintf(file, `{%q:"x"}`, name)
-		if _, err := file.Seek(0, 0); err != nil {
-			t.Fatal(err)
-		}
-		own, err := syscall.Dup(int(file.Fd())) // readVariables closes it
-		file.Close()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := readVariables(own); (err != nil) != refused {
+		if _, err := variables(t, name); (err != nil) != refused {
 			t.Errorf("-x %s: %v", name, err)
 		}
 	}
@@ -100,15 +105,9 @@ func TestVariablesOfPods(t *testing.T) {
 
 // TestVariables: values of variables are in a Secret that the launcher's environment comes from, and nowhere else.
 func TestVariables(t *testing.T) {
-	file, err := os.CreateTemp(t.TempDir(), "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer file.Close()
-	json.NewEncoder(file).Encode(map[string]string{"TOKEN": "hush"})
-	file.Seek(0, 0)
 	q := parsed(t, "-image", "i", "-ranks", "1", "--", "true")
-	if q.variables, err = readVariables(int(file.Fd())); err != nil {
+	var err error
+	if q.variables, err = variables(t, "TOKEN"); err != nil {
 		t.Fatal(err)
 	}
 	set, launcher, _ := parts(t, q)
@@ -227,10 +226,8 @@ spec:
 		}
 	}
 	c := worker.Containers[0]
-	for name, want := range map[core.ResourceName]string{"amd.com/gpu": "8", "rdma/hca": "1", "cpu": "1", "memory": "2Gi"} {
-		if got := c.Resources.Limits[name]; got.String() != want {
-			t.Errorf("%s is %s, want %s", name, got.String(), want)
-		}
+	if got, want := amounts(c.Resources.Limits, "amd.com/gpu", "rdma/hca", "cpu", "memory"), []string{"8", "1", "1", "2Gi"}; !slices.Equal(got, want) {
+		t.Errorf("a worker has %q, want %q", got, want)
 	}
 	if s := c.SecurityContext.Capabilities; s.Add[0] != "IPC_LOCK" || s.Drop[0] != "ALL" || launcher.Containers[0].SecurityContext.Capabilities.Add != nil {
 		t.Errorf("capabilities are %+v", s)
