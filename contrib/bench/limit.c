@@ -1,7 +1,6 @@
 /* The limit of one host: an allreduce between processes whose tensors lie in shared memory already. Every rank reduces
  * its slice of all inputs and writes it to all of them: each byte is read once and written once per rank, which nothing
- * that leaves its result with every rank can avoid. Measured as `gorun bench` measures its own operations, and reported
- * as the document that `gorun bench --json` prints.
+ * that leaves its result with every rank can avoid. See measure.h for the rules.
  *
  *     cc -O3 -march=native -o limit limit.c -lm && ./limit RANKS SECONDS BYTES...
  *
@@ -9,32 +8,26 @@
  * memory that fits the caches, in lock step. Read: each rank reads its slice out of the other processes, then their slices.
  */
 #define _GNU_SOURCE
-#include <math.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
 
-enum { WARM_UP = 5, MIN_ITERS = 5, MAX_ITERS = 20000, PERIOD = 7, MAX_RANKS = 64, BLOCK = 4096, PART = 32768 };
+#include "measure.h"
+
+enum { MAX_RANKS = 64, BLOCK = 4096, PART = 32768 };
 
 typedef struct {
 	_Alignas(64) atomic_int arrived;
 	_Alignas(64) atomic_int round;
-	_Alignas(64) atomic_long wrong;
-	double trial[MAX_RANKS];
 	pid_t process[MAX_RANKS];
 	float *place[MAX_RANKS]; /* of the tensor, there */
-	double times[MAX_RANKS][MAX_ITERS];
+	double said[MAX_RANKS][MAX_ITERS]; /* to slowest */
 } Board;
 
-static int rank, ranks, patience;
+static int patience;
 static Board *board;
 static float *data[MAX_RANKS];
 static char way; /* s: staged, r: read */
@@ -111,11 +104,7 @@ static void stage(size_t n) {
 	}
 }
 
-static void allreduce(size_t n) {
-	if (way) {
-		(way == 's' ? stage : read_others)(n);
-		return;
-	}
+static void together(size_t n) {
 	static float sum[BLOCK];
 	meet();
 	size_t lo = n * rank / ranks, hi = n * (rank + 1) / ranks;
@@ -131,61 +120,26 @@ static void allreduce(size_t n) {
 	meet();
 }
 
-static double now(void) {
-	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return t.tv_sec + t.tv_nsec * 1e-9;
+static int can(enum operation op) { return op == ALLREDUCE; }
+
+static float *memory(size_t bytes) {
+	(void)bytes; /* main has made what the largest needs */
+	return data[rank];
 }
 
-static void timed(size_t n, int iters) {
-	meet();
-	double last = now();
-	for (int i = 0; i < iters; i++) {
-		allreduce(n);
-		double t = now();
-		board->times[rank][i] = t - last;
-		last = t;
-	}
-	meet();
+static void discard_memory(float *d) { (void)d; }
+
+static void operate(float *d, float *result, int n) {
+	(void)d, (void)result;
+	(way == 's' ? stage : way == 'r' ? read_others : together)(n);
 }
 
-static void check(size_t n) {
-	for (size_t i = 0; i < n; i++) data[rank][i] = (float)(i % PERIOD * (rank + 1));
-	allreduce(n);
-	for (size_t i = 0; i < n; i++)
-		if (data[rank][i] != (float)(i % PERIOD * (ranks * (ranks + 1) / 2))) atomic_fetch_add(&board->wrong, 1);
-}
-
-static int ascending(const void *a, const void *b) {
-	double x = *(const double *)a, y = *(const double *)b;
-	return (x > y) - (x < y);
-}
-
-static void measure(size_t bytes, double seconds, const char *separator) {
-	size_t n = bytes < 4 ? 1 : bytes / 4;
-	check(n);
-	memset(data[rank], 0, n * sizeof(float)); /* stays zero, however often it is summed up */
-	timed(n, WARM_UP);
-	double mean = 0, slowest = 0;
-	for (int i = 1; i < WARM_UP; i++) mean += board->times[rank][i] / (WARM_UP - 1);
-	board->trial[rank] = mean;
+static void slowest(double *v, int n) {
+	memcpy(board->said[rank], v, n * sizeof *v);
 	meet();
-	for (int r = 0; r < ranks; r++) slowest = fmax(slowest, board->trial[r]);
-	int iters = (int)fmin(fmax(ceil(seconds / fmax(slowest, 1e-9)), MIN_ITERS), MAX_ITERS);
-	timed(n, iters);
-	check(n);
+	for (int r = 0; r < ranks; r++)
+		for (int i = 0; i < n; i++) v[i] = fmax(v[i], board->said[r][i]);
 	meet();
-	if (rank) return;
-	static double times[MAX_ITERS];
-	for (int i = 0; i < iters; i++) {
-		times[i] = 0;
-		for (int r = 0; r < ranks; r++) times[i] = fmax(times[i], board->times[r][i]);
-	}
-	qsort(times, iters, sizeof *times, ascending);
-	printf("%s{\"size\":%zu,\"iterations\":%d,\"p50_us\":%.3f,\"p99_us\":%.3f,\"wrong\":%ld}", separator, n * sizeof(float),
-	       iters, (times[(iters - 1) / 2] + times[iters / 2]) / 2 * 1e6, times[(int)ceil(0.99 * iters) - 1] * 1e6,
-	       atomic_load(&board->wrong));
-	fflush(stdout);
 }
 
 int main(int argc, char **argv) {
@@ -209,8 +163,6 @@ int main(int argc, char **argv) {
 		if (!way) data[r] = shared(largest);
 	}
 	for (int i = 0; i < 2; i++) sums[i] = shared(PART * sizeof(float));
-	printf("{\"operation\":\"allreduce\",\"ranks\":%d,\"rows\":[", ranks);
-	fflush(stdout);
 	for (rank = ranks - 1; rank > 0; rank--) {
 		int pid = fork();
 		if (pid < 0) {
@@ -231,9 +183,8 @@ int main(int argc, char **argv) {
 		board->process[rank] = getpid(), board->place[rank] = data[rank];
 		meet();
 	}
-	for (int i = 3; i < argc; i++) measure(strtoull(argv[i], NULL, 10), atof(argv[2]), i > 3 ? "," : "");
-	if (rank) _exit(0);
+	argv[1] = "allreduce";
+	measure_all(argc, argv);
 	while (wait(NULL) > 0) continue;
-	printf("]}\n");
 	return 0;
 }
