@@ -54,16 +54,9 @@ type daemon struct {
 // post runs f on the loop's goroutine, unless the daemon is closing.
 func (d *daemon) post(ctx context.Context, f func()) { d.loop.Post(ctx, f) }
 
-// fail reports to the launcher that this host cannot continue; the launcher decides what that means.
-func (d *daemon) fail(step string, err error, hint string) {
-	d.out.Write(&wire.Failed{Step: step, Text: err.Error(), Hint: hint, Code: 255, Peer: d.job.HostID})
-}
-
-// tell shows text to users of -v.
-func (d *daemon) tell(text string) {
-	if d.job.Verbose {
-		d.out.Write(&wire.Log{Text: text})
-	}
+// component is what components get of the daemon.
+func (d *daemon) component() loop.Component {
+	return loop.Component{Job: d.job, Loop: d.loop, Out: d.out, Log: d.log.Logger}
 }
 
 // announceLimit is how long peers have to take an announcement.

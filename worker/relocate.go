@@ -29,7 +29,7 @@ func (d *daemon) lookAtAddresses(ctx context.Context) {
 	if m == nil {
 		return
 	}
-	d.tell("is found at " + strings.Join(network.HostsOf(m.Data), ", ") + " now")
+	d.component().Tell("is found at %s now", strings.Join(network.HostsOf(m.Data), ", "))
 	ready := *d.ready
 	ready.Gossip, ready.Data = m.Gossip, m.Data
 	d.ready = &ready // for a launcher that takes over

@@ -12,7 +12,7 @@ import (
 // resume lets operations go on after a pause, over another ring if there is one.
 func (d *daemon) resume(g *pause.Go) {
 	if err := d.engine.Resume(g.Number, g.Order); err != nil {
-		d.fail("run", fmt.Errorf("end pause %d: %w", g.Number, err), "")
+		d.component().Fail("run", fmt.Errorf("end pause %d: %w", g.Number, err), "")
 		return
 	}
 	if g.Order == nil {
@@ -35,7 +35,6 @@ func (d *daemon) reportTuning() {
 		}
 	}
 	if count, total := d.pauses.Totals(); count > 0 {
-		d.tell(fmt.Sprintf("was paused between operations %s, %.1f s in all", topology.Count(count, "time"),
-			total.Seconds()))
+		d.component().Tell("was paused between operations %s, %.1f s in all", topology.Count(count, "time"), total.Seconds())
 	}
 }

@@ -25,9 +25,8 @@ import (
 
 // openServices prepares what serves MPI programs and ranks of stock Horovod.
 func (d *daemon) openServices() {
-	cfg := compat.Config{Job: d.job, Loop: d.loop, Out: d.out, Log: d.log.Logger}
-	d.mpi = compat.NewMPI(cfg, func(process, code int) { d.ranks.Exits.Abort(process, code) })
-	d.horovod = compat.NewHorovod(cfg, services{d})
+	d.mpi = compat.NewMPI(d.component(), func(process, code int) { d.ranks.Exits.Abort(process, code) })
+	d.horovod = compat.NewHorovod(d.component(), services{d})
 }
 
 // goodbyes is the engine as sessions see it: a rank's goodbye goes through the daemon's loop.
@@ -45,20 +44,20 @@ func (g goodbyes) Leave(process int, epoch uint32, _ int) {
 // openTuning prepares what adapts the ring to the edges between hosts, and has it pause.
 func (d *daemon) openTuning() {
 	d.pauses = pauses.New(d.job.HostID, services{d}, d.loop, d.log.Logger)
-	d.tune = tune.New(tune.Config{Job: d.job, Loop: d.loop, Log: d.log.Logger, Daemon: services{d}, Links: services{d},
+	d.tune = tune.New(tune.Config{Component: d.component(), Daemon: services{d}, Links: services{d},
 		Pauses: d.pauses})
 }
 
 // openMembership prepares what forms worlds.
 func (d *daemon) openMembership() {
-	d.member = member.New(member.Config{Job: d.job, Loop: d.loop, Out: d.out, Log: d.log.Logger, Lease: d.peers.lease,
+	d.member = member.New(member.Config{Component: d.component(), Lease: d.peers.lease,
 		Daemon: services{d}, Gossip: d.net, Links: services{d}, Tuner: d.tune, LinkTimeout: cmp.Or(d.cfg.linkTimeout, d.peers.timing.LinkTimeout)})
 }
 
 // openMoves prepares what acts when this machine moves.
 func (d *daemon) openMoves() {
 	t := d.peers.timing
-	d.moves = moves.New(moves.Config{Job: d.job, Loop: d.loop, Daemon: services{d}, Machine: d.machine, Ring: d.tune,
+	d.moves = moves.New(moves.Config{Component: d.component(), Daemon: services{d}, Machine: d.machine, Ring: d.tune,
 		Pauses: d.pauses, Pulse: migrate.Pulse{Period: t.HostInterval, Late: t.PauseAfter}, State: d.cfg.State})
 }
 
@@ -68,7 +67,6 @@ type services struct{ *daemon }
 // For most of them.
 func (s services) World() member.View  { return s.member.World() }
 func (s services) Host() topology.Host { return s.machine.Host() }
-func (s services) Tell(text string)    { s.tell(text) }
 
 // For ranks, those of stock Horovod too.
 func (s services) Rejoining(msg *wire.Rejoining) { s.ranks.Worlds.Rejoining(msg) }
@@ -143,7 +141,7 @@ func (s services) Enter(ctx context.Context, w wire.World) {
 		if s.job.Encrypt {
 			how += "; links are encrypted (AES-256-GCM)"
 		}
-		s.tell(how)
+		s.component().Tell("%s", how)
 	}
 	s.ranks.Worlds.Enter()
 	s.horovod.Seat()

@@ -133,12 +133,12 @@ func (d *daemon) open(end, ctx context.Context) error {
 	d.openTuning()
 	var err error
 	var interfaces []probe.Interface
-	d.machine, interfaces, err = machine.Open(ctx, machine.Config{Job: job, Loop: d.loop, Out: d.out,
+	d.machine, interfaces, err = machine.Open(ctx, machine.Config{Component: d.component(),
 		Daemon: services{d}, Seen: d.cfg.Seen})
 	if err != nil {
 		return err
 	}
-	d.net = network.New(network.Config{Job: job, Loop: d.loop, Out: d.out, Log: d.log.Logger, Daemon: services{d},
+	d.net = network.New(network.Config{Component: d.component(), Daemon: services{d},
 		Lease: d.peers.lease, NoRDMA: d.cfg.NoRDMA})
 	d.openMembership()
 	d.openMoves()
@@ -170,8 +170,7 @@ func (d *daemon) open(end, ctx context.Context) error {
 		return err
 	}
 	if d.machine.MovedSinceFile() {
-		return d.out.Write(&wire.Log{Text: "was moved or started again since the topology file was written: " +
-			"its labels and edges there do not count"})
+		d.component().Say("was moved or started again since the topology file was written: its labels and edges there do not count")
 	}
 	return nil
 }
@@ -230,7 +229,7 @@ func (d *daemon) openRanks(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d.ranks, err = ranks.Open(ranks.Config{Job: d.job, Loop: d.loop, Out: d.out, Log: d.log.Logger, Exe: d.cfg.Exe, Tree: d.tree, Python: d.venv,
+	d.ranks, err = ranks.Open(ranks.Config{Component: d.component(), Exe: d.cfg.Exe, Tree: d.tree, Python: d.venv,
 		Env: d.cfg.Env, Daemon: services{d},
 		Sessions: d.sessions, Socket: socket, MPI: d.mpi, Horovod: d.horovod, NICs: d.net.NICs(), Describe: d.net.Describe,
 		ShutdownGrace: d.cfg.shutdownGrace})
@@ -288,7 +287,7 @@ func (d *daemon) run(ctx, work context.Context) {
 			}
 		case <-ended:
 			// Before the ends of the ranks, which would look as if the launcher had asked for them.
-			d.fail("run", context.Cause(ctx), "")
+			d.component().Fail("run", context.Cause(ctx), "")
 			ended, d.inbox.gone = nil, true
 			d.endWorlds()
 			d.ranks.Stops.KillAfter(work, func() {

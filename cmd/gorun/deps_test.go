@@ -79,7 +79,7 @@ var allowed = map[string][]string{
 	"worker/cached":            {},
 	"worker/shipped":           {"collective/admit", "rendezvous/keytls", "rendezvous/wire", "worker/cached"},
 	"worker/counters":          {"worker/session/codec"},
-	"worker/loop":              {},
+	"worker/loop":              {"rendezvous/wire"},
 	"worker/machine":           {"rendezvous/wire", "topology", "topology/facts", "topology/probe", "worker/loop"},
 	"worker/member":            {"collective", "collective/link", "rendezvous/epoch", "rendezvous/wire", "topology", "worker/loop"},
 	"worker/moves":             {"rendezvous/pause", "rendezvous/wire", "worker/loop", "worker/migrate", "worker/migrate/vmtools"},

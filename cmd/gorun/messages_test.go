@@ -142,7 +142,7 @@ func messagesOf(file *ast.File) []string {
 				if len(n.Args) > 0 {
 					out = append(out, slices.DeleteFunc(literalsIn(n.Args[0]), onlyContext)...)
 				}
-			case strings.HasSuffix(name, ".fail"), strings.HasSuffix(name, ".refuse"):
+			case strings.HasSuffix(name, ".fail"), strings.HasSuffix(name, ".Fail"), strings.HasSuffix(name, ".refuse"):
 				for _, arg := range n.Args {
 					add(arg)
 				}

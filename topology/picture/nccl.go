@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 
 	"gorun/topology"
 )
@@ -66,7 +65,7 @@ func processor(h topology.Host) []string {
 		return nil
 	}
 	p := h.Processor
-	if arch != "x86_64" || !vendor().MatchString(p.Vendor) || p.Family < 1 || p.Model < 0 {
+	if arch != "x86_64" || !vendor.MatchString(p.Vendor) || p.Family < 1 || p.Model < 0 {
 		return []string{"arch", arch}
 	}
 	family := p.Family
@@ -78,11 +77,9 @@ func processor(h topology.Host) []string {
 
 // vendor matches a CPUID vendor, address the address of a PCI function.
 var (
-	vendor  = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z ]{1,12}$`) })
-	address = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$`) })
+	vendor  = regexp.MustCompile(`^[A-Za-z ]{1,12}$`)
+	address = regexp.MustCompile(`^[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$`)
 )
-
-func isAddress(text string) bool { return address().MatchString(text) }
 
 // mostLinks is the greatest number of NVLinks that any GPU has.
 const mostLinks = 18
@@ -111,7 +108,7 @@ func devices(h topology.Host) []device {
 		for j, link := range g.Links {
 			count, isNVLink := strings.CutPrefix(link, "NV")
 			n, err := strconv.Atoi(count)
-			if !isNVLink || err != nil || n < 1 || n > mostLinks || j >= len(h.GPUs) || i == j || !isAddress(h.GPUs[j].PCI) {
+			if !isNVLink || err != nil || n < 1 || n > mostLinks || j >= len(h.GPUs) || i == j || !address.MatchString(h.GPUs[j].PCI) {
 				continue
 			}
 			sum += n
@@ -151,7 +148,7 @@ func devices(h topology.Host) []device {
 	return slices.DeleteFunc(out, func(d device) bool {
 		again := seen[d.pci]
 		seen[d.pci] = true
-		return again || !isAddress(d.pci)
+		return again || !address.MatchString(d.pci)
 	})
 }
 
@@ -184,7 +181,7 @@ type element struct {
 // place puts a device below its bridges, which it makes.
 func (e *element) place(d device) {
 	for _, bridge := range d.path {
-		if isAddress(bridge) { // the root, "pci0000:80", is the node itself
+		if address.MatchString(bridge) { // the root, "pci0000:80", is the node itself
 			e = e.pci(bridge, bridgeClass)
 		}
 	}

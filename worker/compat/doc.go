@@ -5,18 +5,3 @@
 // which it leaves a world, hears of the next one, and finds its place there. Both belong to one daemon, whose loop
 // alone calls their methods; ranks that want neither never ask.
 package compat
-
-import (
-	"log/slog"
-
-	"gorun/rendezvous/wire"
-	"gorun/worker/loop"
-)
-
-// Config is what the services get from their daemon.
-type Config struct {
-	Job  *wire.Job
-	Loop *loop.Loop
-	Out  *wire.Writer // to the launcher
-	Log  *slog.Logger
-}

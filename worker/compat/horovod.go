@@ -12,6 +12,7 @@ import (
 	"gorun/rendezvous/kvhttp"
 	"gorun/rendezvous/wire"
 	"gorun/topology"
+	"gorun/worker/loop"
 	"gorun/worker/member"
 	"gorun/worker/rankenv"
 )
@@ -19,7 +20,7 @@ import (
 // Horovod is the rendezvous of the ranks of this host that run stock Horovod. A job that gives programs gorun's
 // drop-in has none.
 type Horovod struct {
-	cfg    Config
+	cfg    loop.Component
 	daemon Daemon
 	seal   *tls.Config  // of connections between hosts
 	client *http.Client // by which the ranks of this host reach the store
@@ -37,7 +38,7 @@ type Daemon interface {
 }
 
 // NewHorovod returns a rendezvous that does not listen yet.
-func NewHorovod(cfg Config, daemon Daemon) *Horovod {
+func NewHorovod(cfg loop.Component, daemon Daemon) *Horovod {
 	return &Horovod{cfg: cfg, daemon: daemon, stock: newStockRanks()}
 }
 

@@ -8,13 +8,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"gorun/rendezvous/wire"
+	"gorun/worker/loop"
 	"gorun/worker/pmi"
 	"gorun/worker/rankenv"
 )
 
 // MPI is the process manager of the ranks of this host that are MPI programs.
 type MPI struct {
-	cfg    Config
+	cfg    loop.Component
 	abort  func(process, code int)
 	server *pmi.Server // nil until the ranks start
 	port   *pmi.Port   // nil unless the job wants one
@@ -22,7 +23,9 @@ type MPI struct {
 
 // NewMPI returns a process manager that serves nothing yet. abort is called on the loop when a rank has called
 // MPI_Abort, and waits to be killed; its code is never 0.
-func NewMPI(cfg Config, abort func(process, code int)) *MPI { return &MPI{cfg: cfg, abort: abort} }
+func NewMPI(cfg loop.Component, abort func(process, code int)) *MPI {
+	return &MPI{cfg: cfg, abort: abort}
+}
 
 // Open prepares for the ranks of a roster. Only the first world has MPI: its world never changes.
 func (m *MPI) Open(ctx context.Context, r *wire.Roster) {
@@ -56,7 +59,7 @@ func (m *MPI) configFor(ctx context.Context, r *wire.Roster) pmi.Config {
 			out.Write(&wire.Name{Rank: rank, Asks: asks, Service: service, Port: port})
 		},
 		Stuck: func(ended int, waiting []int) { out.Write(&wire.Stuck{Ended: ended, Waiting: waiting}) },
-		Say:   func(text string) { out.Write(&wire.Log{Text: text}) },
+		Say:   func(text string) { m.cfg.Say("%s", text) },
 	}
 	for _, p := range r.Peers {
 		cfg.Hosts = append(cfg.Hosts, p.Ranks)

@@ -43,9 +43,7 @@ type Daemon interface {
 
 // Config is what a machine is made from.
 type Config struct {
-	Job    *wire.Job
-	Loop   *loop.Loop
-	Out    *wire.Writer // to the launcher
+	loop.Component
 	Daemon Daemon
 	Seen   string // its probe.Fingerprint at some time before the job, "" if there is none
 }
@@ -97,13 +95,6 @@ func (m *HostMachine) FindDataNIC() {
 // MovedSinceFile reports whether the machine was moved or started again since the topology file was written.
 func (m *HostMachine) MovedSinceFile() bool { return m.facts.Moved(m.self) }
 
-// tell shows text to users of -v.
-func (m *HostMachine) tell(text string) {
-	if m.job.Verbose {
-		m.cfg.Out.Write(&wire.Log{Text: text})
-	}
-}
-
 // Watch looks once in a while whether interfaces or devices come, go or change, until ctx ends.
 func (m *HostMachine) Watch(ctx context.Context) {
 	tick := time.NewTicker(lookEvery)
@@ -138,7 +129,7 @@ func (m *HostMachine) ProbeAgain(ctx context.Context, when string, then func()) 
 	m.cfg.Loop.Post(ctx, func() {
 		defer then()
 		if err != nil {
-			m.tell(fmt.Sprintf("could not look at the machine again: %v", err))
+			m.cfg.Tell("could not look at the machine again: %v", err)
 			return
 		}
 		m.changedInto(ctx, found, begun, when)
@@ -159,8 +150,8 @@ func (m *HostMachine) MovedTo(end *wire.Migrating) {
 func (m *HostMachine) WarnOfLabels() {
 	labels := slices.DeleteFunc(m.facts.Undated(m.self), func(label string) bool { return m.placed.labels[label] != "" })
 	if len(labels) > 0 {
-		m.tell(fmt.Sprintf("%s of the topology file still counts after the move: "+
-			"if it is not so any more, correct the file for the next job", strings.Join(labels, ", ")))
+		m.cfg.Tell("%s of the topology file still counts after the move: "+
+			"if it is not so any more, correct the file for the next job", strings.Join(labels, ", "))
 	}
 }
 
@@ -177,9 +168,9 @@ func (m *HostMachine) changedInto(ctx context.Context, found topology.Host, begu
 	if len(news) == 0 {
 		return
 	}
-	m.tell(when + strings.Join(news, ", "))
+	m.cfg.Tell("%s%s", when, strings.Join(news, ", "))
 	for _, err := range missing {
-		m.tell(fmt.Sprintf("the topology file does not fit any more: %v", err))
+		m.cfg.Tell("the topology file does not fit any more: %v", err)
 	}
 	// Not the CPUs that may be used: this process may have bound itself to a few.
 	m.self.NICs, m.self.RDMA, m.self.GPUs, m.self.Nodes = found.NICs, found.RDMA, found.GPUs, found.Nodes

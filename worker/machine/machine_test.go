@@ -30,7 +30,7 @@ func onHost(t *testing.T, self topology.Host, file string) (m *HostMachine, said
 	must.Do(t, err)
 	var out bytes.Buffer
 	job := &wire.Job{JobOptions: wire.JobOptions{Verbose: true}, Name: self.Name, HostID: 1}
-	cfg := Config{Job: job, Loop: loop.New(), Out: wire.NewWriter(&out), Daemon: &quiet{}}
+	cfg := Config{Component: loop.Component{Job: job, Loop: loop.New(), Out: wire.NewWriter(&out)}, Daemon: &quiet{}}
 	m = &HostMachine{cfg: cfg, job: job, self: self, facts: known}
 	return m, func() (lines []string) {
 		in := wire.NewReader(&out)

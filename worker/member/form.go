@@ -34,7 +34,7 @@ func (m *Membership) Step(ctx context.Context, ev epoch.Event) {
 		m.commit(ctx, *a.Commit)
 	}
 	if a.Abort != nil && (!m.job.Elastic || a.Abort.Host == m.job.HostID) { // the others can go on without that host
-		m.fail("connect hosts", errors.New(a.Abort.Reason), m.reachHint("TCP"))
+		m.cfg.Fail("connect hosts", errors.New(a.Abort.Reason), m.reachHint("TCP"))
 	}
 	for _, s := range a.Send {
 		m.cfg.Gossip.Notify(s.To, s.Message) // over a connection of its own; the machine repeats what gets lost
@@ -170,7 +170,7 @@ func (m *Membership) reachAll(w wire.World) {
 				case m.job.Elastic:
 					m.unlinked = append(m.unlinked, peers...)
 				default:
-					m.fail("connect hosts", err, m.reachHint("TCP"))
+					m.cfg.Fail("connect hosts", err, m.reachHint("TCP"))
 				}
 			})
 		})

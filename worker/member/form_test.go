@@ -6,11 +6,12 @@ import (
 	"testing"
 
 	"gorun/rendezvous/wire"
+	"gorun/worker/loop"
 )
 
 // TestUnknownHost: a world with a host that no roster names is refused.
 func TestUnknownHost(t *testing.T) {
-	m := New(Config{Job: &wire.Job{}})
+	m := New(Config{Component: loop.Component{Job: &wire.Job{}}})
 	defer m.Close()
 	m.roster = &wire.Roster{}
 	const want = "enter world of epoch 3: no host has id 7"
@@ -39,7 +40,7 @@ func (c *calls) SparesChanged(_ context.Context, r *wire.Roster) error {
 // TestSparesOfRoster: spares of a roster are started if they do not run, because no launcher may have told of them before.
 func TestSparesOfRoster(t *testing.T) {
 	c := &calls{}
-	m := New(Config{Job: &wire.Job{HostID: 1, Name: "b"}, Daemon: c})
+	m := New(Config{Component: loop.Component{Job: &wire.Job{HostID: 1, Name: "b"}}, Daemon: c})
 	defer m.Close()
 	r := &wire.Roster{Epoch: 2, Size: 1, Peers: []wire.Peer{{Name: "a", Ranks: []int{0}}}, Spares: []wire.Rank{{Process: 3}}}
 	m.Join(t.Context(), r)

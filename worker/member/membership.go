@@ -2,7 +2,6 @@ package member
 
 import (
 	"context"
-	"log/slog"
 	"maps"
 	"slices"
 	"sync/atomic"
@@ -63,10 +62,7 @@ type Tuner interface {
 
 // Config is what a membership is made from.
 type Config struct {
-	Job    *wire.Job
-	Loop   *loop.Loop
-	Out    *wire.Writer // to the launcher
-	Log    *slog.Logger
+	loop.Component
 	Lease  time.Duration // how long a host may be silent, unless the roster says otherwise
 	Daemon Daemon
 	Gossip Gossip
@@ -192,9 +188,4 @@ func (m *Membership) Relocate(locate func(*wire.Roster)) {
 	locate(&r)
 	m.roster = &r
 	m.peers.Store(&r)
-}
-
-// fail reports to the launcher that this host cannot go on; the launcher decides what that means.
-func (m *Membership) fail(step string, err error, hint string) {
-	m.cfg.Out.Write(&wire.Failed{Step: step, Text: err.Error(), Hint: hint, Code: 255, Peer: m.job.HostID})
 }

@@ -39,7 +39,7 @@ func (m *Membership) Join(ctx context.Context, r *wire.Roster) {
 		err = m.cfg.Daemon.Admit(r)
 	}
 	if err != nil {
-		m.fail("join", err, "")
+		m.cfg.Fail("join", err, "")
 		return
 	}
 	former := m.roster
@@ -52,7 +52,7 @@ func (m *Membership) Join(ctx context.Context, r *wire.Roster) {
 	m.cfg.Daemon.RosterChanged(ctx, r)
 	if len(r.Spares) > 0 { // some of which may not run yet: the launcher that listed them first was lost before it told this host
 		if err := m.cfg.Daemon.SparesChanged(ctx, r); err != nil {
-			m.fail("join", err, "")
+			m.cfg.Fail("join", err, "")
 			return
 		}
 	}
@@ -84,7 +84,7 @@ func (m *Membership) Spare(ctx context.Context, s *wire.Spares) {
 		err = m.cfg.Daemon.SparesChanged(ctx, &r)
 	}
 	if err != nil {
-		m.fail("join", err, "")
+		m.cfg.Fail("join", err, "")
 	}
 }
 
@@ -118,7 +118,7 @@ func (m *Membership) form(ctx context.Context, former *wire.Roster) {
 	}
 	if !m.connected {
 		if err := m.cfg.Gossip.Meet(ctx); err != nil {
-			m.fail("join", err, "")
+			m.cfg.Fail("join", err, "")
 			return
 		}
 		m.connected = true

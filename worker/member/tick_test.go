@@ -2,6 +2,7 @@ package member
 
 import (
 	"gorun/rendezvous/wire"
+	"gorun/worker/loop"
 	"log/slog"
 	"testing"
 	"testing/synctest"
@@ -11,7 +12,7 @@ import (
 // TestCadence: what has no answer is sent again ever more rarely, and soon once someone is back.
 func TestCadence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := New(Config{Job: &wire.Job{}, Log: slog.New(slog.DiscardHandler)})
+		m := New(Config{Component: loop.Component{Job: &wire.Job{}, Log: slog.New(slog.DiscardHandler)}})
 		defer m.Close()
 		last := time.Now()
 		expect := func(want time.Duration, when string) {

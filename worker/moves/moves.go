@@ -25,8 +25,6 @@ const moveMargin = 5 * time.Second
 
 // Daemon is what moves need from their daemon.
 type Daemon interface {
-	// Tell shows text to users who asked for it.
-	Tell(text string)
 	// Announce sends a message to the launcher and to all peers, and calls then when they have it, or cannot be reached.
 	Announce(ctx context.Context, m wire.Message, then func())
 	// PauseRDMA has the links go on by TCP until ResumeRDMA, and calls then when no device for RDMA holds on to memory.
@@ -64,8 +62,7 @@ type Pauses interface {
 
 // Config is what moves are made from.
 type Config struct {
-	Job     *wire.Job
-	Loop    *loop.Loop
+	loop.Component
 	Daemon  Daemon
 	Machine Machine
 	Ring    Ring
@@ -127,20 +124,20 @@ func (m *Moves) take(ctx context.Context, ev migrate.Event, ready func()) {
 	d := m.cfg.Daemon
 	switch ev.Kind {
 	case migrate.Registered:
-		d.Tell(ev.Text)
+		m.cfg.Tell("%s", ev.Text)
 	case migrate.Refused:
-		d.Tell("vSphere does not announce moves of this machine: " + ev.Text)
+		m.cfg.Tell("vSphere does not announce moves of this machine: %s", ev.Text)
 	case migrate.Starts:
 		m.begin(ctx, ev, ready)
 	case migrate.Waits:
 		m.announceWithin(ctx, m.announced, ev.Limit)
 	case migrate.Lasts: // the others still expect this host to fall silent
-		d.Tell("the move goes on, and the ring is no longer paused for it")
+		m.cfg.Tell("the move goes on, and the ring is no longer paused for it")
 		m.end(ctx, m.announced)
 	case migrate.Missed:
-		d.Tell("vSphere announced a move, but that was read too late: " + ev.Text)
+		m.cfg.Tell("vSphere announced a move, but that was read too late: %s", ev.Text)
 	case migrate.Acknowledged:
-		d.Tell("ready to be moved, vSphere knows")
+		m.cfg.Tell("ready to be moved, vSphere knows")
 	case migrate.Ends, migrate.Moved:
 		m.cfg.Ring.ForgetOwn()
 		present := m.announced // another one may begin before the host has arrived
@@ -166,7 +163,7 @@ func (m *Moves) begin(ctx context.Context, ev migrate.Event, ready func()) {
 		}
 		present.announced = true
 		present.stop()
-		m.cfg.Daemon.Tell(text)
+		m.cfg.Tell("%s", text)
 		starts := &wire.Migrating{Host: m.cfg.Job.HostID, State: wire.MoveStarts, Text: ev.Text}
 		m.cfg.Daemon.PauseRDMA(ctx, func() {
 			if m.announced == present && !present.over {

@@ -23,10 +23,10 @@ func TestLabelsAfterMove(t *testing.T) {
 	} {
 		var out bytes.Buffer
 		job := &wire.Job{JobOptions: wire.JobOptions{Verbose: true, Topology: []byte(file)}, Name: "h", HostID: 1}
-		to, l := wire.NewWriter(&out), loop.New()
-		here, err := machine.New(machine.Config{Job: job, Loop: l, Out: to}, topology.Host{Session: "0x2"})
+		own := loop.Component{Job: job, Loop: loop.New(), Out: wire.NewWriter(&out)}
+		here, err := machine.New(machine.Config{Component: own}, topology.Host{Session: "0x2"})
 		must.Do(t, err)
-		m := New(Config{Job: job, Loop: l, Daemon: alone{}, Machine: here, Ring: edges{}})
+		m := New(Config{Component: own, Daemon: alone{}, Machine: here, Ring: edges{}})
 		m.take(t.Context(), migrate.Event{Kind: migrate.Stays}, nil)
 		expectLogs(t, &out)
 		m.take(t.Context(), migrate.Event{Kind: migrate.Ends}, nil)
@@ -41,7 +41,7 @@ func TestLabelsAfterMove(t *testing.T) {
 func TestRDMAPausesForMove(t *testing.T) {
 	var d rdmaDaemon
 	job := &wire.Job{HostID: 1}
-	m := New(Config{Job: job, Daemon: &d, Machine: anyMachine{}, Ring: edges{},
+	m := New(Config{Component: loop.Component{Job: job}, Daemon: &d, Machine: anyMachine{}, Ring: edges{},
 		Pulse: migrate.Pulse{Period: time.Second, Late: time.Second}})
 	expect := func(want ...string) {
 		t.Helper()
@@ -78,8 +78,6 @@ type rdmaDaemon struct {
 	calls  []string
 	paused func() // what PauseRDMA was given
 }
-
-func (*rdmaDaemon) Tell(string) {}
 
 func (d *rdmaDaemon) PauseRDMA(_ context.Context, then func()) {
 	d.calls = append(d.calls, "pause")

@@ -11,7 +11,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"log/slog"
 	"net"
 	"net/netip"
 	"slices"
@@ -39,10 +38,7 @@ type Daemon interface {
 
 // Config is what a network is made from.
 type Config struct {
-	Job    *wire.Job
-	Loop   *loop.Loop
-	Out    *wire.Writer // to the launcher
-	Log    *slog.Logger
+	loop.Component
 	Daemon Daemon
 	Lease  time.Duration // how long gossip waits for a silent host
 	NoRDMA error         // why this program cannot use RDMA, nil if it can or nobody knows
@@ -177,7 +173,7 @@ func (n *Network) wantsRDMA() bool { return n.job.RDMA != "" && n.job.RDMA != "o
 // noRDMA reports why this host has no RDMA, unless the job does without.
 func (n *Network) noRDMA(err error) {
 	if n.job.RDMA != "auto" || n.job.Verbose {
-		n.say(fmt.Sprintf("data goes over TCP, not RDMA: %v", err))
+		n.cfg.Say("data goes over TCP, not RDMA: %v", err)
 	}
 }
 
@@ -301,7 +297,7 @@ func (n *Network) narrowed(found link.Narrowing) {
 			"no data passes there",
 			found.Lost, n.withNIC(found.Local), p.Name, addressOf(found.Remote))
 	}
-	n.say(fmt.Sprintf("%s; to see what passes: gorun doctor -H %s,%s", text, n.job.Name, p.Name))
+	n.cfg.Say("%s; to see what passes: gorun doctor -H %s,%s", text, n.job.Name, p.Name)
 }
 
 // damaged warns that data from a peer was damaged, and where: the first time, the tenth, the hundredth and so on.
@@ -321,7 +317,7 @@ func (n *Network) damaged(found link.Damage) {
 	if !n.job.Checksum && !n.job.Encrypt {
 		text += "; large tensors are not checked, and may be wrong: run without --checksum=false"
 	}
-	n.say(text)
+	n.cfg.Say("%s", text)
 }
 
 // withNIC is a socket's address on this host, with the name of the NIC that has it.
@@ -332,9 +328,6 @@ func (n *Network) withNIC(a net.Addr) string {
 	}
 	return at.String()
 }
-
-// say shows a line to users.
-func (n *Network) say(text string) { n.cfg.Out.Write(&wire.Log{Text: text}) }
 
 // ListenFor listens at this host's address for hosts that want something.
 func (n *Network) ListenFor(ctx context.Context, what string) (net.Listener, error) {

@@ -14,7 +14,7 @@ func TestPauseRDMA(t *testing.T) {
 	drained := make(chan struct{})
 	paused.drain = func(time.Duration) { <-drained }
 	l := loop.New()
-	n := &Network{cfg: Config{Loop: l}, transport: &paused}
+	n := &Network{cfg: Config{Component: loop.Component{Loop: l}}, transport: &paused}
 	then := false
 	n.PauseRDMA(t.Context(), func() { then = true })
 	if !paused.now {

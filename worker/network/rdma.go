@@ -41,7 +41,7 @@ func (n *Network) openRDMA(post func(func())) {
 			p, ok := member.Peer(n.cfg.Daemon.Peers(), peer)
 			if text := fmt.Sprintf(format, p.Name, what); ok && !said[text] {
 				said[text] = true
-				n.say(text)
+				n.cfg.Say("%s", text)
 			}
 		})
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"gorun/rendezvous/wire"
+	"gorun/worker/loop"
 )
 
 // A daemon that cannot use RDMA reports why if the job wants RDMA, and only if users see the whole story for auto.
@@ -25,7 +26,7 @@ func TestNoRDMA(t *testing.T) {
 		{wire.JobOptions{RDMA: "auto", Verbose: true}, errors.New("no device"), "data goes over TCP, not RDMA: no device"},
 	} {
 		var out bytes.Buffer
-		n := &Network{cfg: Config{Out: wire.NewWriter(&out), NoRDMA: c.why}, job: &wire.Job{JobOptions: c.job}}
+		n := &Network{cfg: Config{Component: loop.Component{Out: wire.NewWriter(&out)}, NoRDMA: c.why}, job: &wire.Job{JobOptions: c.job}}
 		n.openRDMA(nil)
 		if got := out.String(); !strings.Contains(got, c.want) || (c.want == "") != (got == "") || n.upgrade() != nil {
 			t.Errorf("%+v, %v: %q", c.job, c.why, got)

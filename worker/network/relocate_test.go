@@ -10,6 +10,7 @@ import (
 	"gorun/rendezvous/wire"
 	"gorun/topology"
 	"gorun/topology/probe"
+	"gorun/worker/loop"
 )
 
 // TestWayBack: a host that was reached at an address that is gone is not found at the loopback address, whatever host
@@ -17,7 +18,7 @@ import (
 func TestWayBack(t *testing.T) {
 	for _, toward := range []string{"", "localhost", "127.0.0.1"} {
 		for _, lost := range []bool{false, true} {
-			n := New(Config{Job: &wire.Job{Toward: toward}, Daemon: nowhere{}})
+			n := New(Config{Component: loop.Component{Job: &wire.Job{Toward: toward}}, Daemon: nowhere{}})
 			n.lost = lost
 			addrs, _ := n.addresses(probe.Interfaces()) // none is an error
 			if looped := slices.ContainsFunc(addrs, netip.Addr.IsLoopback); looped == lost {
@@ -34,7 +35,7 @@ func TestOpenToOthers(t *testing.T) {
 	for _, job := range []wire.Job{{}, {Toward: "localhost"}, {LocalIP: "127.0.0.1"}} {
 		for _, open := range []bool{false, true} {
 			job.Open = open
-			n := New(Config{Job: &job, Daemon: nowhere{}})
+			n := New(Config{Component: loop.Component{Job: &job}, Daemon: nowhere{}})
 			addrs, err := n.FirstAddresses(probe.Interfaces())
 			must.Do(t, err)
 			if loops := addrs[0].IsLoopback(); loops == (open && elsewhere) {
@@ -53,7 +54,7 @@ func (nowhere) Lost(int, error)       {}
 
 // TestStrangePeer: hosts that no roster names are not looked for.
 func TestStrangePeer(t *testing.T) {
-	n := New(Config{Job: &wire.Job{}, Daemon: nowhere{&wire.Roster{}}})
+	n := New(Config{Component: loop.Component{Job: &wire.Job{}}, Daemon: nowhere{&wire.Roster{}}})
 	if _, err := n.dial(t.Context(), tcp.Options{}, 7, 0); err == nil || err.Error() != "dial host id 7: not in the roster" {
 		t.Errorf("dial: %v", err)
 	}

@@ -63,9 +63,9 @@ func (n *Network) Describe() {
 		}
 		over = append(over, what)
 	}
-	n.say("data goes over " + strings.Join(over, ", "))
+	n.cfg.Say("data goes over %s", strings.Join(over, ", "))
 	if nic, note := host.Idle(); note != "" {
-		n.say(fmt.Sprintf("%s; for the faster one, if all hosts reach each other there: --network-interfaces %s", note, nic))
+		n.cfg.Say("%s; for the faster one, if all hosts reach each other there: --network-interfaces %s", note, nic)
 	}
 }
 

@@ -2,7 +2,6 @@ package ranks
 
 import (
 	"fmt"
-	"log/slog"
 	"runtime"
 	"slices"
 	"strings"
@@ -10,6 +9,7 @@ import (
 	"gorun/rendezvous/wire"
 	"gorun/topology"
 	"gorun/topology/picture"
+	"gorun/worker/loop"
 	"gorun/worker/proc"
 )
 
@@ -40,26 +40,24 @@ func (b binding) spareOf(rank wire.Rank) []int {
 
 // cpus shares the CPUs of this host out.
 type cpus struct {
-	job     *wire.Job
+	loop.Component
 	nics    []string // that the user chose
 	daemon  Daemon
-	out     *wire.Writer
-	log     *slog.Logger
 	binding binding
 }
 
 // bind decides where the ranks of this host run, which has so many slots at least, and where the engine does.
 func (c *cpus) bind(slots int, gpus []string) error {
-	if c.binding.ranks != nil || c.job.Bind.To == "" || c.job.Bind.To == topology.BindNone {
+	if c.binding.ranks != nil || c.Job.Bind.To == "" || c.Job.Bind.To == topology.BindNone {
 		return nil
 	}
 	host := c.daemon.Host()
-	slots = max(slots, c.job.Slots, 1)
+	slots = max(slots, c.Job.Slots, 1)
 	devices := make([]string, slots)
 	for i := range devices {
-		devices[i] = deviceOf(c.job.Env, gpus, i)
+		devices[i] = deviceOf(c.Job.Env, gpus, i)
 	}
-	by := c.job.Bind
+	by := c.Job.Bind
 	by.NICs = c.nics
 	bound, err := by.Place(host, devices)
 	if err != nil {
@@ -72,7 +70,7 @@ func (c *cpus) bind(slots int, gpus []string) error {
 		}
 	}
 	c.binding = binding{ranks: bound, engine: engine, spare: by.Spare(host, bound, engine),
-		streams: by.Along(host, topology.ChosenRails([]topology.Host{host}, c.job.NICs), engine)}
+		streams: by.Along(host, topology.ChosenRails([]topology.Host{host}, c.Job.NICs), engine)}
 	c.pinStreams(c.binding.streams)
 	return nil
 }
@@ -88,19 +86,19 @@ func (c *cpus) pinStreams(beside [][]int) {
 		}
 		runtime.LockOSThread() // until the goroutine ends, and the thread with it
 		if err := proc.BindThread(beside[(stream-1)%len(beside)]); err != nil {
-			c.log.Warn("a stream does not run beside its NIC", "stream", stream, "error", err)
+			c.Log.Warn("a stream does not run beside its NIC", "stream", stream, "error", err)
 		}
 	})
 }
 
 // report shows what bind decided, if the user wants to see it.
 func (c *cpus) report(ranks []wire.Rank) {
-	if !c.job.ReportBindings {
+	if !c.Job.ReportBindings {
 		return
 	}
 	host := c.daemon.Host()
 	if c.binding.ranks == nil {
-		say(c.out, "ranks are not bound: they run on any of %s", topology.Count(host.CPUs, "CPU"))
+		c.Say("ranks are not bound: they run on any of %s", topology.Count(host.CPUs, "CPU"))
 		return
 	}
 	b := picture.Bound{Ranks: slices.Repeat([]int{-1}, len(c.binding.ranks)), Bindings: c.binding.ranks,
@@ -108,20 +106,20 @@ func (c *cpus) report(ranks []wire.Rank) {
 	for _, rank := range ranks {
 		b.Ranks[rank.Slot] = rank.Rank
 	}
-	say(c.out, "ranks are bound to %s", c.job.Bind.To)
+	c.Say("ranks are bound to %s", c.Job.Bind.To)
 	for _, line := range picture.Binding(host, b) {
-		say(c.out, "%s", line)
+		c.Say("%s", line)
 	}
-	for i, rail := range topology.ChosenRails([]topology.Host{host}, c.job.NICs) {
+	for i, rail := range topology.ChosenRails([]topology.Host{host}, c.Job.NICs) {
 		if i < len(c.binding.streams) && len(c.binding.streams[i]) > 0 {
-			say(c.out, "streams in %s run on CPUs %s", rail, strings.Trim(fmt.Sprint(c.binding.streams[i]), "[]"))
+			c.Say("streams in %s run on CPUs %s", rail, strings.Trim(fmt.Sprint(c.binding.streams[i]), "[]"))
 		}
 	}
 }
 
 // threads returns each rank's share of the CPUs: the default of OpenMP, one thread per CPU in every rank, makes
 // ranks wait for each other's threads.
-func (c *cpus) threads() int { return max(1, c.daemon.Host().CPUs/max(1, c.job.Slots)) }
+func (c *cpus) threads() int { return max(1, c.daemon.Host().CPUs/max(1, c.Job.Slots)) }
 
 // threadsOf returns a rank's share of the CPUs, at most the number of CPUs that it is bound to.
 func (c *cpus) threadsOf(rank wire.Rank) int {
@@ -133,8 +131,6 @@ func (c *cpus) threadsOf(rank wire.Rank) int {
 
 // reportThreads shows each rank's share of the CPUs to users of -v.
 func (c *cpus) reportThreads() {
-	if c.job.Verbose {
-		say(c.out, "OMP_NUM_THREADS=%d unless it is set: %s for %s", c.threads(),
-			topology.Count(c.daemon.Host().CPUs, "CPU"), topology.Count(c.job.Slots, "rank"))
-	}
+	c.Tell("OMP_NUM_THREADS=%d unless it is set: %s for %s", c.threads(),
+		topology.Count(c.daemon.Host().CPUs, "CPU"), topology.Count(c.Job.Slots, "rank"))
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"log/slog"
 	"sync"
 	"time"
 
@@ -19,9 +18,7 @@ import (
 
 // Monitor describes processes to the launcher.
 type Monitor struct {
-	loop      *loop.Loop
-	out       *wire.Writer
-	log       *slog.Logger
+	loop.Component
 	world     func() member.View
 	session   func(process int) (pid int) // 0 if it has none
 	arena     func(process int) (bytes int64)
@@ -65,7 +62,7 @@ func (m *Monitor) Inspect(ctx context.Context, how *wire.Inspect, then func(*wir
 		return
 	}
 	m.asking = true // as one goroutine at a time reads the pipes
-	m.loop.Go(func() {
+	m.Loop.Go(func() {
 		var pids []int
 		for _, rank := range msg.Ranks {
 			pids = append(pids, rank.PID)
@@ -92,7 +89,7 @@ func (m *Monitor) Inspect(ctx context.Context, how *wire.Inspect, then func(*wir
 		if how.Native {
 			traceOut(ctx, msg.Ranks)
 		}
-		m.loop.Post(ctx, func() {
+		m.Loop.Post(ctx, func() {
 			m.asking = false
 			then(msg)
 		})
@@ -173,7 +170,7 @@ func (m *Monitor) Usage(msg *wire.Usage) {
 	used, err := proc.Used(pids)
 	now := time.Now().UnixMicro()
 	if err != nil {
-		m.log.Warn("read usage", "err", err)
+		m.Log.Warn("read usage", "err", err)
 	}
 	msg.Epoch = m.world().Epoch
 	for _, number := range m.processes.running() {
@@ -182,7 +179,7 @@ func (m *Monitor) Usage(msg *wire.Usage) {
 		msg.Ranks = append(msg.Ranks, wire.RankUsage{Rank: number, CPUMS: u.CPU.Milliseconds(), RSS: u.RSS,
 			Processes: u.Processes, State: proc.Describe(pid), Split: m.split(number), Arena: m.arena(number), At: now})
 	}
-	m.out.Write(msg)
+	m.Out.Write(msg)
 }
 
 // Counted adds what the ranks of this host have counted to a report, and sends it.
@@ -191,7 +188,7 @@ func (m *Monitor) Counted(msg *wire.Usage) {
 	for _, number := range m.processes.running() {
 		msg.Ranks = append(msg.Ranks, wire.RankUsage{Rank: number, Split: m.split(number)})
 	}
-	m.out.Write(msg)
+	m.Out.Write(msg)
 }
 
 // Account repeats, for a launcher that has taken over, which processes were started, how some ended, and that state was
@@ -199,16 +196,16 @@ func (m *Monitor) Counted(msg *wire.Usage) {
 func (m *Monitor) Account() {
 	for _, number := range m.processes.numbers() {
 		if pid := m.processes.of(number).pid; pid != 0 {
-			m.out.Write(&wire.Started{Process: number, PID: pid})
+			m.Out.Write(&wire.Started{Process: number, PID: pid})
 		}
 	}
 	for _, number := range m.processes.numbers() {
 		if exit := m.processes.of(number).exit; exit != nil {
-			m.out.Write(exit)
+			m.Out.Write(exit)
 		}
 	}
 	if m.worlds.committed > 0 {
-		m.out.Write(&wire.StateKept{Epoch: m.worlds.committed})
+		m.Out.Write(&wire.StateKept{Epoch: m.worlds.committed})
 	}
 }
 
@@ -216,7 +213,7 @@ func (m *Monitor) Account() {
 func (m *Monitor) AccountWaiting() {
 	for _, number := range m.processes.running() {
 		if msg := m.worlds.of(number).rejoining; msg != nil {
-			m.out.Write(msg)
+			m.Out.Write(msg)
 		}
 	}
 }

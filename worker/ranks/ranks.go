@@ -15,8 +15,6 @@
 package ranks
 
 import (
-	"fmt"
-	"log/slog"
 	"time"
 
 	"gorun/rendezvous/wire"
@@ -56,10 +54,7 @@ type Sessions interface {
 
 // Config is what ranks are made from.
 type Config struct {
-	Job    *wire.Job
-	Loop   *loop.Loop
-	Out    *wire.Writer // to the launcher
-	Log    *slog.Logger
+	loop.Component
 	Exe    string   // gorun, which Python imports its binding from
 	Env    []string // of the daemon
 	Tree   string   // where the job's tree is on this host
@@ -95,18 +90,17 @@ func Open(cfg Config) (*Ranks, error) {
 		return nil, err
 	}
 	all, pages := processes{}, gauges{}
-	singletons := &singletons{job: cfg.Job, loop: cfg.Loop, out: cfg.Out, log: cfg.Log, mpi: cfg.MPI, met: cfg.Sessions.Met,
-		kill: group.Kill, processes: all, found: map[int]singleton{}}
+	singletons := &singletons{Component: cfg.Component, mpi: cfg.MPI, met: cfg.Sessions.Met, kill: group.Kill, processes: all,
+		found: map[int]singleton{}}
 	r := &Ranks{group: group}
 	r.Starter = &Starter{cfg: cfg, group: group, processes: all, gauges: pages, singletons: singletons,
-		cpus: cpus{job: cfg.Job, nics: cfg.NICs, daemon: cfg.Daemon, out: cfg.Out, log: cfg.Log}}
+		cpus: cpus{Component: cfg.Component, nics: cfg.NICs, daemon: cfg.Daemon}}
 	r.Input = &Input{readers: readersOf(cfg.Job), group: group, out: cfg.Out, typed: make(chan *wire.Stdin, wire.StdinWindow)}
-	r.Worlds = &Worlds{daemon: cfg.Daemon, loop: cfg.Loop, out: cfg.Out, kill: group.Kill, processes: all,
-		departures: map[int]*departure{}}
-	r.Stops = &Stops{loop: cfg.Loop, log: cfg.Log, group: group, processes: all}
+	r.Worlds = &Worlds{Component: cfg.Component, daemon: cfg.Daemon, kill: group.Kill, processes: all, departures: map[int]*departure{}}
+	r.Stops = &Stops{Component: cfg.Component, group: group, processes: all}
 	r.Exits = &Exits{cfg: cfg, group: group, processes: all, worlds: r.Worlds, stops: r.Stops, singletons: singletons,
 		gauges: pages}
-	r.Monitor = &Monitor{loop: cfg.Loop, out: cfg.Out, log: cfg.Log, world: cfg.Daemon.World, session: cfg.Sessions.PID, arena: cfg.Sessions.Arena,
+	r.Monitor = &Monitor{Component: cfg.Component, world: cfg.Daemon.World, session: cfg.Sessions.PID, arena: cfg.Sessions.Arena,
 		processes: all, gauges: pages, worlds: r.Worlds}
 	if err := r.Starter.open(); err != nil {
 		r.Close()
@@ -120,9 +114,4 @@ func (r *Ranks) Close() error {
 	r.Worlds.close()
 	r.Starter.close()
 	return r.group.Close()
-}
-
-// say shows a line to users of -v.
-func say(out *wire.Writer, format string, args ...any) {
-	out.Write(&wire.Log{Text: fmt.Sprintf(format, args...)})
 }

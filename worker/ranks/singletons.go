@@ -2,7 +2,6 @@ package ranks
 
 import (
 	"context"
-	"log/slog"
 	"maps"
 	"path"
 	"regexp"
@@ -100,10 +99,7 @@ func has(env []string, name string) bool {
 
 // singletons looks for MPI libraries that keep ranks apart.
 type singletons struct {
-	job       *wire.Job
-	loop      *loop.Loop
-	out       *wire.Writer
-	log       *slog.Logger
+	loop.Component
 	mpi       *compat.MPI
 	met       func(process int) bool // whether it has met other ranks by gorun
 	kill      func(process int)
@@ -113,7 +109,7 @@ type singletons struct {
 
 // look looks at processes that have just started, again and again as long as they run.
 func (s *singletons) look(ctx context.Context, started []int) {
-	s.loop.Go(func() {
+	s.Loop.Go(func() {
 		for pause := firstLook; resume.Pause(ctx, pause); pause *= 2 {
 			pids := s.unsettled(ctx, started)
 			if len(pids) == 0 {
@@ -121,14 +117,14 @@ func (s *singletons) look(ctx context.Context, started []int) {
 			}
 			files, err := proc.FilesBelow(slices.Collect(maps.Values(pids)), telling)
 			if err != nil {
-				s.log.Debug("look for MPI", "err", err)
+				s.Log.Debug("look for MPI", "err", err)
 				continue
 			}
 			seen := map[int]singleton{}
 			for number, pid := range pids {
 				seen[number] = judgeFiles(files[pid], proc.Environment)
 			}
-			s.loop.Post(ctx, func() {
+			s.Loop.Post(ctx, func() {
 				for number, what := range seen {
 					s.add(number, what)
 				}
@@ -141,7 +137,7 @@ func (s *singletons) look(ctx context.Context, started []int) {
 // loop.
 func (s *singletons) unsettled(ctx context.Context, started []int) map[int]int {
 	running := make(chan map[int]int, 1)
-	s.loop.Post(ctx, func() {
+	s.Loop.Post(ctx, func() {
 		pids := map[int]int{}
 		for _, number := range started {
 			known := s.found[number]
@@ -176,8 +172,8 @@ func (s *singletons) add(number int, seen singleton) {
 	if !seen.begun || known.begun {
 		return
 	}
-	s.out.Write(&wire.Alone{Process: number, Library: seen.library, Sure: true})
-	if s.job.IfAlone == wire.AloneEnds {
+	s.Out.Write(&wire.Alone{Process: number, Library: seen.library, Sure: true})
+	if s.Job.IfAlone == wire.AloneEnds {
 		s.kill(number)
 	}
 }
@@ -185,7 +181,7 @@ func (s *singletons) add(number int, seen singleton) {
 // killed reports whether a rank was killed because it was alone, and returns its MPI library.
 func (s *singletons) killed(number int) (library string, ok bool) {
 	known := s.found[number]
-	return known.library, known.begun && s.job.IfAlone == wire.AloneEnds
+	return known.library, known.begun && s.Job.IfAlone == wire.AloneEnds
 }
 
 // judge judges a rank that has ended with 0 by itself. If it fails because it was alone, judge returns its MPI library.
@@ -196,12 +192,12 @@ func (s *singletons) judge(number int) (library string) {
 	}
 	others := s.met(number) || known.peers && known.ofMPI()
 	switch {
-	case known.begun && s.job.IfAlone == wire.AloneWarns,
-		known.begun && others && s.job.IfAlone != wire.AloneEnds,
+	case known.begun && s.Job.IfAlone == wire.AloneWarns,
+		known.begun && others && s.Job.IfAlone != wire.AloneEnds,
 		!known.begun && others:
 		return "" // add has warned the user if it has begun
-	case !known.begun && s.job.IfAlone != wire.AloneEnds:
-		s.out.Write(&wire.Alone{Process: number, Library: known.library})
+	case !known.begun && s.Job.IfAlone != wire.AloneEnds:
+		s.Out.Write(&wire.Alone{Process: number, Library: known.library})
 		return ""
 	}
 	return known.library

@@ -23,7 +23,7 @@ func TestLateSingleton(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		l, rank := loop.New(), &process{running: true, pid: os.Getpid()}
-		s := &singletons{loop: l, processes: processes{0: rank}, found: map[int]singleton{}}
+		s := &singletons{Component: loop.Component{Loop: l}, processes: processes{0: rank}, found: map[int]singleton{}}
 		s.look(t.Context(), []int{0})
 		loaded, end, over := time.After(time.Hour), time.After(3*time.Hour), make(chan struct{})
 		go func() {

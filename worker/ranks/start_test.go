@@ -8,6 +8,7 @@ import (
 	"gorun/contrib/must"
 	"gorun/rendezvous/wire"
 	"gorun/topology"
+	"gorun/worker/loop"
 	"gorun/worker/member"
 )
 
@@ -24,7 +25,7 @@ func (w world) Host() topology.Host { return topology.Host{} }
 func TestSpareWithoutGPU(t *testing.T) {
 	var sent bytes.Buffer
 	roster := &wire.Roster{Spares: []wire.Rank{{Process: 4, Slot: 1}, {Process: 5, Slot: 2}}}
-	s := &Starter{processes: processes{}, cfg: Config{Job: &wire.Job{JobOptions: wire.JobOptions{GPUs: []string{"0"}}}, Daemon: world{roster: roster}, Out: wire.NewWriter(&sent)}}
+	s := &Starter{processes: processes{}, cfg: Config{Component: loop.Component{Job: &wire.Job{JobOptions: wire.JobOptions{GPUs: []string{"0"}}}, Out: wire.NewWriter(&sent)}, Daemon: world{roster: roster}}}
 	s.StartSpares(t.Context())
 	s.StartSpares(t.Context())
 	r := wire.NewReader(&sent)

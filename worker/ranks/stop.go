@@ -2,7 +2,6 @@ package ranks
 
 import (
 	"context"
-	"log/slog"
 	"syscall"
 	"time"
 
@@ -12,8 +11,7 @@ import (
 
 // Stops ends all processes.
 type Stops struct {
-	loop      *loop.Loop
-	log       *slog.Logger
+	loop.Component
 	group     *proc.Group
 	processes processes
 	begun     bool // all are to end
@@ -43,12 +41,12 @@ func (s *Stops) stopBy(ctx context.Context, end func(context.Context, time.Durat
 	s.begun = true
 	s.underWay++
 	ctx = context.WithoutCancel(ctx)
-	s.loop.Go(func() {
+	s.Loop.Go(func() {
 		err := end(ctx, grace)
-		s.loop.Post(ctx, func() {
+		s.Loop.Post(ctx, func() {
 			s.underWay--
 			if err != nil {
-				s.log.Warn("stop ranks", "error", err)
+				s.Log.Warn("stop ranks", "error", err)
 			}
 		})
 	})

@@ -16,9 +16,8 @@ const goodbyeTimeout = 2 * time.Second
 
 // Worlds takes processes out of the world that they are in.
 type Worlds struct {
+	loop.Component
 	daemon     Daemon
-	loop       *loop.Loop
-	out        *wire.Writer
 	kill       func(process int)
 	processes  processes
 	departures map[int]*departure // by process
@@ -85,7 +84,7 @@ func (w *Worlds) Left(ctx context.Context, number int, epoch uint32) {
 		w.leave(number)
 	case d.goodbye == nil:
 		d.goodbye = time.AfterFunc(goodbyeTimeout, func() {
-			w.loop.Post(ctx, func() {
+			w.Loop.Post(ctx, func() {
 				if epoch == w.daemon.World().Epoch {
 					w.leave(number)
 				}
@@ -101,7 +100,7 @@ func (w *Worlds) Rejoining(msg *wire.Rejoining) {
 	if msg.Epoch == 0 {
 		if world.Roster != nil && lists(world.Roster.Spares, msg.Process) {
 			w.of(msg.Process).rejoining = msg
-			w.out.Write(msg)
+			w.Out.Write(msg)
 		}
 		return
 	}
@@ -110,14 +109,14 @@ func (w *Worlds) Rejoining(msg *wire.Rejoining) {
 	}
 	w.leave(msg.Process)
 	w.of(msg.Process).rejoining = msg
-	w.out.Write(msg)
+	w.Out.Write(msg)
 }
 
 // Committed lets the launcher know, once in each world, that a process here has committed its state.
 func (w *Worlds) Committed(epoch uint32) {
 	if epoch > w.committed {
 		w.committed = epoch
-		w.out.Write(&wire.StateKept{Epoch: epoch})
+		w.Out.Write(&wire.StateKept{Epoch: epoch})
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"gorun/collective/link"
 	"gorun/rendezvous/wire"
+	"gorun/worker/loop"
 )
 
 func TestCarried(t *testing.T) {
@@ -97,7 +98,7 @@ func TestList(t *testing.T) {
 
 // TestForget: after a move neither what was measured before counts, nor what links counted until then.
 func TestForget(t *testing.T) {
-	d := New(Config{Job: &wire.Job{HostID: 1}})
+	d := New(Config{Component: loop.Component{Job: &wire.Job{HostID: 1}}})
 	d.edges.to(2).look(link.Status{RTT: 50 * time.Microsecond, Totals: link.Totals{BusyBytes: 1 << 30, BusyTime: time.Second}})
 	d.edges.to(3).tried(1e9)
 	if len(d.edges.list(4)) != 2 {

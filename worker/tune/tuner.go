@@ -10,7 +10,6 @@ package tune
 
 import (
 	"context"
-	"log/slog"
 	"slices"
 	"time"
 
@@ -33,8 +32,6 @@ type Daemon interface {
 	Settled() (hosts []topology.Host)
 	// Facts returns the topology file.
 	Facts() *facts.File
-	// Tell shows text to users of -v.
-	Tell(text string)
 }
 
 // Links are what a tuner reads and measures of this host's links.
@@ -54,9 +51,7 @@ type Pauses interface {
 
 // Config is what a tuner is made from.
 type Config struct {
-	Job    *wire.Job
-	Loop   *loop.Loop
-	Log    *slog.Logger
+	loop.Component
 	Daemon Daemon
 	Links  Links
 	Pauses Pauses
@@ -253,6 +248,6 @@ func (t *Tuner) changeRing(ctx context.Context, ids []int, ring topology.Ring, w
 		t.cfg.Pauses.End(ctx, done)
 	}, func(reason string) {
 		t.change = 0
-		t.cfg.Daemon.Tell("the ring stays as it is, although another one pays: " + reason)
+		t.cfg.Tell("the ring stays as it is, although another one pays: %s", reason)
 	})
 }

@@ -35,7 +35,7 @@ func TestOrderBeside(t *testing.T) {
 		ids[i] = i + 1
 	}
 	job := &wire.Job{HostID: 1}
-	d := New(Config{Job: job, Loop: loop.New(), Daemon: &host{members: ids}})
+	d := New(Config{Component: loop.Component{Job: job, Loop: loop.New()}, Daemon: &host{members: ids}})
 	answer := func(found epoch.Ordered) { step(epoch.Event{Ordered: &found}) }
 	step(epoch.Event{Self: &topology.Host{Name: "b"}})
 	step(epoch.Event{Roster: &epoch.Roster{Epoch: 1, Members: ids}})
@@ -89,7 +89,7 @@ func TestRingFollowsHosts(t *testing.T) {
 		{"the ring is another roster's", topology.ByTopology, 1, better, []int{1, 2, 3, 5}, true, false, nil},
 	} {
 		var p pausesOf
-		d := New(Config{Job: &wire.Job{HostID: c.self, JobOptions: wire.JobOptions{RingOrder: string(c.by)}}, Loop: loop.New(),
+		d := New(Config{Component: loop.Component{Job: &wire.Job{HostID: c.self, JobOptions: wire.JobOptions{RingOrder: string(c.by)}}, Loop: loop.New()},
 			Daemon: &host{c.members, c.hosts}, Links: noLinks{}, Pauses: &p})
 		d.ring = []int{1, 2, 3, 4}
 		if c.stale {
@@ -123,7 +123,6 @@ type host struct {
 func (h *host) Members() []int           { return h.members }
 func (h *host) Settled() []topology.Host { return h.hosts }
 func (h *host) Facts() *facts.File       { return &facts.File{} }
-func (h *host) Tell(string)              {}
 
 // noLinks have carried nothing.
 type noLinks struct{}
