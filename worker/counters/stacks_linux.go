@@ -28,31 +28,27 @@ const (
 // Stacks is a pipe into which a process writes the stacks of its threads. Any goroutine may use it.
 type Stacks struct {
 	mu          sync.Mutex // held while a process is asked
-	read, write int
-	closed      bool
+	read, write *os.File
 }
 
 // NewStacks makes a pipe.
 func NewStacks() (*Stacks, error) {
-	var fds [2]int
-	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
+	r, w, err := os.Pipe()
+	if err != nil {
 		return nil, fmt.Errorf("make pipe for stacks: %w", err)
 	}
-	return &Stacks{read: fds[0], write: fds[1]}, nil
+	return &Stacks{read: r, write: w}, nil
 }
 
 // Path returns where processes of the same user can open the pipe for writing, as long as this process has it.
-func (s *Stacks) Path() string { return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), s.write) }
+func (s *Stacks) Path() string { return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), s.write.Fd()) }
 
 // Ask makes a process write the stacks of all its threads if all of them sleep, or else the stack of its main thread.
 // It returns what the process writes within half a second; "" if it writes nothing.
 func (s *Stacks) Ask(pid int, c Counts) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed {
-		return ""
-	}
-	s.take(0) // what came too late last time
+	s.take(time.Millisecond) // what came too late last time: a pipe has no room for more
 	if pid <= 0 {
 		return ""
 	}
@@ -102,35 +98,18 @@ func sleeps(pid int) bool {
 	return true
 }
 
-// take reads what is in the pipe, and waits so long for anything to come.
-func (s *Stacks) take(wait time.Duration) (text []byte) {
-	fds := []unix.PollFd{{Fd: int32(s.read), Events: unix.POLLIN}}
-	for end := time.Now().Add(wait); ; {
-		n, err := unix.Poll(fds, int(max(time.Until(end), 0).Milliseconds()))
-		if err == unix.EINTR {
-			continue
-		}
-		if n == 0 || err != nil {
-			return nil
-		}
-		break
-	}
-	b := make([]byte, 4096)
-	for len(text) < maxStack {
-		n, err := unix.Read(s.read, b)
-		if n <= 0 || err != nil {
-			break
-		}
-		text = append(text, b[:n]...)
-	}
-	return text
+// take reads what is in the pipe, or comes within a time.
+func (s *Stacks) take(wait time.Duration) []byte {
+	b := make([]byte, maxStack)
+	s.read.SetReadDeadline(time.Now().Add(wait))
+	n, _ := s.read.Read(b) // 0 if nothing comes, or the pipe is closed
+	return b[:n]
 }
 
 // Close closes the pipe.
 func (s *Stacks) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.closed = true
-	unix.Close(s.read)
-	unix.Close(s.write)
+	s.read.Close()
+	s.write.Close()
 }

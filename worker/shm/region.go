@@ -33,9 +33,6 @@ func NewBudget(limit int64) *Budget { return &Budget{limit: limit} }
 // Used returns the bytes charged now.
 func (b *Budget) Used() int64 { return b.used.Load() }
 
-// Limit returns the bytes that may be charged.
-func (b *Budget) Limit() int64 { return b.limit }
-
 func (b *Budget) take(n int64) bool {
 	for {
 		used := b.used.Load()
