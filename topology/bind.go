@@ -88,11 +88,11 @@ func (b Bind) Place(h Host, devices []string) ([]Binding, error) {
 		d := m.domains[home]
 		switch b.To {
 		case BindNUMA:
-			bound.CPUs = slices.Concat(d.cores...)
+			bound.CPUs = d.cpus()
 		case BindSocket:
 			for _, other := range m.domains {
 				if other.socket == d.socket {
-					bound.CPUs = append(bound.CPUs, slices.Concat(other.cores...)...)
+					bound.CPUs = append(bound.CPUs, other.cpus()...)
 				}
 			}
 		default:
@@ -121,7 +121,7 @@ func (b Bind) Beside(h Host, ranks []Binding) []int {
 		if at != max(m.nic, 0) && !m.chosen[at] {
 			continue
 		}
-		all = append(all, slices.Concat(d.cores...)...)
+		all = append(all, d.cpus()...)
 		if b.exclusive() {
 			cores := unowned(d, ranks)
 			free = append(free, slices.Concat(cores[:(len(cores)+1)/2]...)...)
@@ -223,6 +223,8 @@ type domain struct {
 	wanted, taken int
 }
 
+func (d domain) cpus() []int { return slices.Concat(d.cores...) }
+
 // machine is a host as Place sees it.
 type machine struct {
 	host    Host
@@ -254,11 +256,7 @@ func newMachine(h Host, nics []string) *machine {
 		}
 	}
 	if len(m.domains) == 0 && len(h.Usable) > 0 {
-		d := domain{id: -1}
-		for _, cpu := range h.Usable {
-			d.cores = append(d.cores, []int{cpu})
-		}
-		m.domains = append(m.domains, d)
+		m.domains = append(m.domains, domain{id: -1, cores: singly(h.Usable)})
 	}
 	if len(nics) == 0 {
 		m.nic = m.domain(h.home())
@@ -279,7 +277,7 @@ func newMachine(h Host, nics []string) *machine {
 // all returns the CPUs of all domains.
 func (m *machine) all() (cpus []int) {
 	for _, d := range m.domains {
-		cpus = append(cpus, slices.Concat(d.cores...)...)
+		cpus = append(cpus, d.cpus()...)
 	}
 	return cpus
 }
@@ -289,11 +287,15 @@ func (n Node) ByCore() [][]int {
 	if len(n.Cores) > 0 {
 		return n.Cores
 	}
-	var cores [][]int
-	for _, cpu := range n.CPUs {
-		cores = append(cores, []int{cpu})
+	return singly(n.CPUs)
+}
+
+// singly returns every CPU by itself.
+func singly(cpus []int) (units [][]int) {
+	for _, cpu := range cpus {
+		units = append(units, []int{cpu})
 	}
-	return cores
+	return units
 }
 
 func (m *machine) domain(node int) int {
@@ -353,12 +355,7 @@ func (m *machine) deal(b Bind, home, each, ranks int) ([]int, error) {
 	d := &m.domains[home]
 	units := d.cores
 	if b.To == BindThread {
-		units = nil
-		for _, core := range d.cores {
-			for _, cpu := range core {
-				units = append(units, []int{cpu})
-			}
-		}
+		units = singly(d.cpus())
 	}
 	if d.taken+each > len(units) && !b.Overload || each > len(units) {
 		noun, where := "core", "the host"
@@ -389,9 +386,7 @@ func (m *machine) nodesOf(cpus []int) []int {
 	}
 	var nodes []int
 	for _, d := range m.domains {
-		if slices.ContainsFunc(d.cores, func(core []int) bool {
-			return slices.ContainsFunc(core, func(cpu int) bool { return slices.Contains(cpus, cpu) })
-		}) {
+		if slices.ContainsFunc(d.cpus(), func(cpu int) bool { return slices.Contains(cpus, cpu) }) {
 			nodes = append(nodes, d.id)
 		}
 	}

@@ -27,29 +27,20 @@ const toolTimeout = 5 * time.Second
 // gpuTimeout bounds the calls of nvidia-smi, which takes seconds for every GPU that the driver has to wake.
 const gpuTimeout = 20 * time.Second
 
-// askBinding has the binding in a binary load libgorun and look for frameworks.
-const askBinding = "import sys; sys.path.insert(0, sys.argv[1]); from gorun import frameworks; frameworks.main()"
+// askBinding has a module of the binding in a binary look at what python3 has, and reports whether it can.
+func askBinding(ctx context.Context, binary, module string, answer any) bool {
+	script := fmt.Sprintf("import sys; sys.path.insert(0, sys.argv[1]); import %[1]s; %[1]s.main()", module)
+	return json.Unmarshal([]byte(runTool(ctx, "python3", "-c", script, binary)), answer) == nil
+}
 
 // Python returns what the python3 of this host can load of gorun, NativeLoads and from where, or why not, and its frameworks; "" for both
 // if it cannot import the binding in that binary.
 func Python(ctx context.Context, binary string) (native, frameworks string) {
 	var answer struct{ Native, Origin, Frameworks string }
-	if json.Unmarshal([]byte(runTool(ctx, "python3", "-c", askBinding, binary)), &answer) != nil {
+	if !askBinding(ctx, binary, "gorun.frameworks", &answer) {
 		return "", ""
 	}
 	return cmp.Or(answer.Native, NativeLoads+" "+answer.Origin), answer.Frameworks
-}
-
-// askGPUs has the binding in a binary look at what NCCL would need.
-const askGPUs = "import sys; sys.path.insert(0, sys.argv[1]); from gorun.gpu import path; path.main()"
-
-// gpuLibraries returns what the python3 of this host finds of CUDA and NCCL, nil if it cannot import the binding.
-func gpuLibraries(ctx context.Context, binary string) *GPULibraries {
-	var found GPULibraries
-	if json.Unmarshal([]byte(runTool(ctx, "python3", "-c", askGPUs, binary)), &found) != nil {
-		return nil
-	}
-	return &found
 }
 
 // Gather reads this host's facts. What cannot be read is left out.
@@ -66,7 +57,9 @@ func Gather(ctx context.Context, version string) (Facts, error) {
 	if self, err := os.Executable(); err == nil && f.Python != "" {
 		f.Native, f.Frameworks = Python(ctx, self)
 		if len(host.GPUs) > 0 {
-			f.GPULibraries = gpuLibraries(ctx, self)
+			if found := (GPULibraries{}); askBinding(ctx, self, "gorun.gpu.path", &found) {
+				f.GPULibraries = &found
+			}
 		}
 	}
 	f.Resolved = resolve(ctx, host.Hostname)

@@ -14,18 +14,12 @@ import (
 
 func cpuDir(cpu int) string { return fmt.Sprintf("sys/devices/system/cpu/cpu%d", cpu) }
 
-// layout describes the CPUs of a node: cores, sockets and caches.
-type layout struct {
-	socket int
-	caches []topology.Cache
-	cores  [][]int
-}
-
 // layouts caches the layouts of this machine by their list of CPUs. They do not change while a machine runs, and
 // reading them takes a dozen files for each CPU.
 var layouts sync.Map
 
-func layoutOf(t tree, list string) layout {
+// layoutOf returns a node with what its CPUs are: cores, socket and caches.
+func layoutOf(t tree, list string) topology.Node {
 	if t != "/" {
 		return readLayout(t, list)
 	}
@@ -33,14 +27,14 @@ func layoutOf(t tree, list string) layout {
 	if !ok {
 		known, _ = layouts.LoadOrStore(list, readLayout(t, list))
 	}
-	l := known.(layout) // a copy, because callers may write to it
-	l.caches, l.cores = slices.Clone(l.caches), slices.Clone(l.cores)
-	return l
+	n := known.(topology.Node) // a copy, because callers may write to it
+	n.CPUs, n.Caches, n.Cores = slices.Clone(n.CPUs), slices.Clone(n.Caches), slices.Clone(n.Cores)
+	return n
 }
 
-func readLayout(t tree, list string) layout {
+func readLayout(t tree, list string) topology.Node {
 	cpus := parseList(list)
-	return layout{socket(t, cpus), caches(t, cpus), cores(t, cpus)}
+	return topology.Node{CPUs: cpus, Socket: socket(t, cpus), Caches: caches(t, cpus), Cores: cores(t, cpus)}
 }
 
 // socket returns the CPU package of the first of these CPUs.

@@ -22,8 +22,8 @@ func nodes(t tree) []topology.Node {
 		if !isNode || id < 0 {
 			continue
 		}
-		cpus := t.text(path.Join(dir, name, "cpulist"))
-		node := topology.Node{ID: id, CPUs: parseList(cpus), MemBytes: -1}
+		node := layoutOf(t, t.text(path.Join(dir, name, "cpulist")))
+		node.ID, node.MemBytes = id, -1
 		total := field(t.text(path.Join(dir, name, "meminfo")), fmt.Sprintf("Node %d MemTotal", id))
 		if bytes := kilobytes(total); bytes > 0 {
 			node.MemBytes = bytes
@@ -31,8 +31,6 @@ func nodes(t tree) []topology.Node {
 		for _, distance := range strings.Fields(t.text(path.Join(dir, name, "distance"))) {
 			node.Distance = append(node.Distance, number(distance))
 		}
-		fixed := layoutOf(t, cpus)
-		node.Socket, node.Caches, node.Cores = fixed.socket, fixed.caches, fixed.cores
 		nodes = append(nodes, node)
 	}
 	slices.SortFunc(nodes, func(a, b topology.Node) int { return a.ID - b.ID })
