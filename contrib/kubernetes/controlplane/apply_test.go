@@ -59,6 +59,14 @@ const (
 	kubeletFiles    = "kubelet"      // a directory: the kubelet's certificate and key
 )
 
+// check ends the test if there is an error.
+func check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // start runs a program until the end of the test.
 func start(t *testing.T, program string, args ...string) {
 	t.Helper()
@@ -69,9 +77,7 @@ func startWith(t *testing.T, cmd *exec.Cmd) {
 	t.Helper()
 	var said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &said, &said
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	check(t, cmd.Start())
 	t.Cleanup(func() {
 		cmd.Process.Kill()
 		cmd.Wait()
@@ -85,9 +91,7 @@ func startWith(t *testing.T, cmd *exec.Cmd) {
 func port(t *testing.T) int {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	defer l.Close()
 	return l.Addr().(*net.TCPAddr).Port
 }
@@ -101,15 +105,11 @@ func newServer(t *testing.T) *server {
 	dir := t.TempDir()
 	write := func(name, text string) string {
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		check(t, os.WriteFile(path, []byte(text), 0o600))
 		return path
 	}
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	accounts := write(accountsFile, string(pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)})))
 	etcd, peers, secure := port(t), port(t), port(t)
 	client := fmt.Sprintf("http://127.0.0.1:%d", etcd)
@@ -251,9 +251,7 @@ func jobs(t *testing.T, text string) (list []string) {
 			}
 		}
 	}
-	if err := json.Unmarshal([]byte(text), &object); err != nil {
-		t.Fatal(err)
-	}
+	check(t, json.Unmarshal([]byte(text), &object))
 	for _, r := range append(object.Spec.ReplicatedJobs, object.Spec.Template.Spec.ReplicatedJobs...) {
 		for _, count := range []string{"completions", "parallelism"} {
 			if r.Template.Spec[count] == nil { // Trainer sets it from numNodes
@@ -261,9 +259,7 @@ func jobs(t *testing.T, text string) (list []string) {
 			}
 		}
 		job, err := json.Marshal(map[string]any{"apiVersion": "batch/v1", "kind": "Job", "metadata": map[string]string{"name": r.Name}, "spec": r.Template.Spec})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		list = append(list, string(job))
 	}
 	return list
@@ -289,9 +285,7 @@ func (s *server) defineFrom(module string, files []string) {
 	dir := s.moduleDir(module)
 	for _, name := range files {
 		text, err := os.ReadFile(filepath.Join(dir, name))
-		if err != nil {
-			s.Fatal(err)
-		}
+		check(s, err)
 		for _, object := range objects(text) {
 			if answer, status := s.apply(object); status >= 300 || status == 0 {
 				s.Fatalf("%s: %d %s", name, status, answer)
@@ -317,9 +311,7 @@ func TestManifests(t *testing.T) {
 	made := 0
 	for _, name := range manifests {
 		text, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		for _, object := range objects(text) {
 			answer, status := s.apply(object)
 			if status >= 300 || status == 0 {

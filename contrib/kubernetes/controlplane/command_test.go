@@ -54,9 +54,7 @@ func (e *engine) prepare(token string, args ...string) *command {
 func (c *command) file(suffix string) *os.File {
 	c.Helper()
 	file, err := os.CreateTemp(c.logs, c.namespace+"_command_*."+suffix)
-	if err != nil {
-		c.Fatal(err)
-	}
+	check(c, err)
 	return file
 }
 
@@ -71,16 +69,25 @@ func (c *command) start() {
 	if c.cmd.Stdout == nil {
 		c.cmd.Stdout = out
 	}
-	if err := c.cmd.Start(); err != nil {
-		c.Fatal(err)
-	}
+	check(c, c.cmd.Start())
 	c.Cleanup(func() { c.cmd.Process.Kill() })
 }
 
 // says reports whether standard error of gorun matches.
 func (c *command) says(pattern string) bool {
+	return regexp.MustCompile("(?m)" + pattern).MatchString(c.said())
+}
+
+// said is what gorun has written to standard error.
+func (c *command) said() string {
 	text, _ := os.ReadFile(c.stderr)
-	return regexp.MustCompile("(?m)" + pattern).Match(text)
+	return string(text)
+}
+
+// wrong reports output that is not as it should be.
+func (c *command) wrong() {
+	c.Helper()
+	c.Errorf("gorun prints %s and says: %s", tail([]byte(c.text()), 2000), c.said())
 }
 
 // endsWith waits for the end of gorun and checks its status.
@@ -102,9 +109,7 @@ func (e *engine) noneLeft() {
 			path := e.path(version, kind)
 			e.await("end of each "+kind, func() bool {
 				var list struct{ Items []pod }
-				if err := json.Unmarshal([]byte(e.must("GET", path, "")), &list); err != nil {
-					e.Fatal(err)
-				}
+				check(e, json.Unmarshal([]byte(e.must("GET", path, "")), &list))
 				names = nil
 				for _, item := range list.Items {
 					if item.Metadata.Name != "gorun-key" {
@@ -128,8 +133,7 @@ func testCommand(e *engine) {
 	}
 	c.end(2)
 	if !c.says(`^gorun: JobSet gorun-\w+ in namespace command: a launcher and 2 workers with 1 slots each$`) || c.says("error|warning") {
-		text, _ := os.ReadFile(c.stderr)
-		e.Errorf("gorun says: %s", text)
+		c.wrong()
 	}
 	e.noneLeft()
 }
@@ -141,7 +145,7 @@ func testStatus(e *engine) {
 	c.endsWith(3)
 	text := c.text()
 	if !strings.Contains(text, "out hush $(HOME) $$ 'HOME'\nline 0\n") || !strings.Contains(text, "wrong\n") || strings.Count(text, "\nline ") != 2000 {
-		e.Errorf("gorun prints:\n%s", tail([]byte(text), 2000))
+		c.wrong()
 	}
 	if !c.says(`2 slots each`) {
 		e.Error("the ranks do not share a pod")
@@ -178,9 +182,7 @@ func testBrought(e *engine) {
 		"train.py": `import os, sys, brought, helper
 print("has", helper.X, os.environ["TOKEN"], os.environ["NAME"], "LEFT" in os.environ, brought.__file__.startswith(sys.prefix), flush=True)
 sys.exit(3)`, "wait.py": "import time\nprint('begun', flush=True)\ntime.sleep(1000)\n"} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			e.Fatal(err)
-		}
+		check(e, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
 	wheel := exec.Command("sh", "-ec", `mkdir brought-1.dist-info; cd brought-1.dist-info; touch RECORD ../brought.py; printf 'Metadata-Version: 2.1\nName: brought\nVersion: 1\n' >METADATA
 printf 'Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n' >WHEEL; cd ..
@@ -197,13 +199,12 @@ python3 -m zipfile -c brought-1-py3-none-any.whl brought.py brought-1.dist-info;
 	}
 	c := brought("--python", "requirements.txt", "--env-file", ".env", "-x", "TOKEN=hush", "python3", "train.py")
 	c.endsWith(3)
-	if said, _ := os.ReadFile(c.stderr); strings.Count(c.text(), "has 7 hush secret False True\n") < 1 || c.says("warning|127.0.0.1") {
-		e.Errorf("gorun prints %s and says: %s", c.text(), said)
+	if strings.Count(c.text(), "has 7 hush secret False True\n") < 1 || c.says("warning|127.0.0.1") {
+		c.wrong()
 	}
 	e.noneLeft()
-	if c = brought("python3", "none.py"); true {
-		c.endsWith(2)
-	}
+	c = brought("python3", "none.py")
+	c.endsWith(2)
 	if c.says("JobSet") || !c.says(`error: --ship: none.py is not in `) {
 		e.Error("a script that is nowhere is looked for in pods")
 	}
@@ -247,8 +248,7 @@ func testDeadline(e *engine) {
 	c := e.command("tester", "-np", "1", "--no-tag-output", "--kubernetes-options", "deadline=15s", "sh", "-c", "echo begun; exec sleep 100")
 	c.endsWith(1)
 	if !c.says(`^gorun: error: JobSet \S+ has failed: `) || c.says("begins again") || strings.Count(c.text(), "begun") != 1 {
-		text, _ := os.ReadFile(c.stderr)
-		e.Errorf("gorun prints %s and says: %s", c.text(), text)
+		c.wrong()
 	}
 	e.noneLeft()
 }
@@ -257,18 +257,14 @@ func testDeadline(e *engine) {
 func testUnread(e *engine) {
 	c := e.prepare("tester", "-np", "1", "yes")
 	out, err := c.cmd.StdoutPipe()
-	if err != nil {
-		e.Fatal(err)
-	}
+	check(e, err)
 	c.start()
-	if _, err := io.ReadFull(out, make([]byte, 100)); err != nil {
-		e.Fatal(err)
-	}
+	_, err = io.ReadFull(out, make([]byte, 100))
+	check(e, err)
 	out.Close()
 	c.endsWith(1)
 	if !c.says(`^gorun: error: write output: .*broken pipe`) {
-		text, _ := os.ReadFile(c.stderr)
-		e.Errorf("gorun says: %s", text)
+		c.wrong()
 	}
 	e.noneLeft()
 }
@@ -279,8 +275,7 @@ func testSameName(e *engine) {
 	c.endsWith(1)
 	c = e.command("tester", "-np", "1", "--kubernetes-options", "name=same", "true")
 	if c.endsWith(0); c.says("error") {
-		text, _ := os.ReadFile(c.stderr)
-		e.Errorf("gorun says: %s", text)
+		c.wrong()
 	}
 	e.noneLeft()
 }
@@ -290,9 +285,7 @@ func testTemplate(e *engine) {
 	path := filepath.Join(e.TempDir(), "pods.yaml")
 	for pool, status := range map[string]int{"kubernetes.io/hostname: node1": 0, "pool: gpu": 1} {
 		text := "metadata: {annotations: {seen: here}}\nspec: {securityContext: {runAsUser: 1000650000, runAsGroup: 1000650000, fsGroup: 1000650000}, nodeSelector: {" + pool + "}}"
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			e.Fatal(err)
-		}
+		check(e, os.WriteFile(path, []byte(text), 0o600))
 		c := e.command("tester", "-np", "2", "--pod-template", path, "--connect-retry", "30s", "--no-tag-output", "id", "-u")
 		if status == 1 { // they stay while no node takes them
 			e.await("annotated pods", func() bool {
@@ -301,8 +294,7 @@ func testTemplate(e *engine) {
 		}
 		c.endsWith(status)
 		if got := strings.Count(c.text(), "1000650000\n"); status == 0 && got != 2 || status == 1 && !c.says("no node takes it: .*node affinity/selector") {
-			text, _ := os.ReadFile(c.stderr)
-			e.Errorf("%s: gorun prints %s and says: %s", pool, c.text(), text)
+			c.wrong()
 		}
 		e.noneLeft()
 	}
@@ -313,8 +305,7 @@ func testPermission(e *engine) {
 	c := e.command("guest", "-np", "1", "true")
 	c.endsWith(1)
 	if !c.says(`^gorun: error: create jobset: jobsets\S* is forbidden: User "guest" cannot create .*\ngorun: hint: contrib/kubernetes/role.yaml .*$`) {
-		text, _ := os.ReadFile(c.stderr)
-		e.Errorf("gorun says: %s", text)
+		c.wrong()
 	}
 	e.noneLeft()
 	e.create("role.yaml")
@@ -323,8 +314,7 @@ func testPermission(e *engine) {
 	c = e.command("guest", "-np", "1", "echo", "let in")
 	c.endsWith(0)
 	if !strings.Contains(c.text(), "let in") || c.says("warning") {
-		text, _ := os.ReadFile(c.stderr)
-		e.Errorf("gorun prints %s and says: %s", c.text(), text)
+		c.wrong()
 	}
 	e.must("DELETE", "/apis/rbac.authorization.k8s.io/v1/namespaces/"+e.namespace+"/rolebindings/gorun", "")
 	e.noneLeft()
@@ -356,9 +346,8 @@ func testRefused(e *engine) {
 			}
 			c := e.command("tester", append(append([]string{"-np", "2", "--connect-retry", "8s"}, tc.args...), "true")...)
 			c.endsWith(1)
-			text, _ := os.ReadFile(c.stderr)
-			if !regexp.MustCompile("(?m)^gorun: "+tc.want+"$").Match(text) || strings.Count(string(text), "gorun: error: ") != 1 {
-				e.Errorf("gorun says:\n%s", text)
+			if !c.says("^gorun: "+tc.want+"$") || strings.Count(c.said(), "gorun: error: ") != 1 {
+				c.wrong()
 			}
 			e.noneLeft()
 		})

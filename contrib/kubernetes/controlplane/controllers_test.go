@@ -45,16 +45,12 @@ func (e *engine) controller(name, configuration, webhooks string, only ...string
 	config := filepath.Join(dir, "config.yaml")
 	text := fmt.Sprintf("%s\nwebhook: {host: 127.0.0.1, port: %d}\nleaderElection: {leaderElect: false}\nmetrics: {bindAddress: \"0\"}\n"+
 		"health: {healthProbeBindAddress: \"0\"}\n", configuration, address)
-	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
-		e.Fatal(err)
-	}
+	check(e, os.WriteFile(config, []byte(text), 0o600))
 	cmd := exec.Command(filepath.Join(e.programs, name), "--kubeconfig="+e.kubeconfig(), "--config="+config)
 	cmd.Env = append(os.Environ(), "TMPDIR="+dir)
 	startWith(e.T, cmd)
 	manifests, err := os.ReadFile(webhooks)
-	if err != nil {
-		e.Fatal(err)
-	}
+	check(e, err)
 	e.await(name, func() bool {
 		conn, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", address))
 		if err == nil {
@@ -76,27 +72,17 @@ func (e *engine) controller(name, configuration, webhooks string, only ...string
 func (s *server) certificate(dir string) string {
 	s.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		s.Fatal(err)
-	}
+	check(s, err)
 	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "webhooks"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1), net.ParseIP(nodeAddress)},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour), IsCA: true, BasicConstraintsValid: true}
 	certificate, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	if err != nil {
-		s.Fatal(err)
-	}
+	check(s, err)
 	private, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		s.Fatal(err)
-	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		s.Fatal(err)
-	}
+	check(s, err)
+	check(s, os.MkdirAll(dir, 0o700))
 	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate})
 	for name, text := range map[string][]byte{"tls.crt": text, "tls.key": pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private})} {
-		if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
-			s.Fatal(err)
-		}
+		check(s, os.WriteFile(filepath.Join(dir, name), text, 0o600))
 	}
 	return base64.StdEncoding.EncodeToString(text)
 }

@@ -65,9 +65,7 @@ users: [{name: tester, user: {token: %s}}]
 contexts: [{name: test, context: {cluster: test, user: tester}}]
 current-context: test
 `, s.url, filepath.Join(s.dir, certificateFile), token)
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		s.Fatal(err)
-	}
+	check(s, os.WriteFile(path, []byte(text), 0o600))
 	return path
 }
 
@@ -83,13 +81,9 @@ func (e *engine) within(name string, f func(e *engine)) {
 			return status == http.StatusOK
 		})
 		key, err := exec.Command("sh", "-c", "head -c 32 /dev/urandom | base64").Output()
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		secret, err := json.Marshal(map[string]any{"metadata": map[string]string{"name": "gorun-key"}, "data": map[string][]byte{"key": key}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		e.must("POST", "/api/v1/namespaces/"+name+"/secrets", string(secret))
 		t.Cleanup(func() {
 			if t.Failed() {
@@ -142,9 +136,7 @@ func (s *server) must(method, path, body string) string {
 func (e *engine) create(manifest string, replace ...string) {
 	e.Helper()
 	text, err := os.ReadFile("../" + manifest)
-	if err != nil {
-		e.Fatal(err)
-	}
+	check(e, err)
 	for i := 0; i < len(replace); i += 2 {
 		if !bytes.Contains(text, []byte(replace[i])) {
 			e.Fatalf("%s has no %q", manifest, replace[i])
@@ -205,9 +197,7 @@ func (p *pod) log(namespace string) string {
 func (e *engine) pods(selector string) []pod {
 	e.Helper()
 	var list struct{ Items []pod }
-	if err := json.Unmarshal([]byte(e.must("GET", "/api/v1/namespaces/"+e.namespace+"/pods?labelSelector="+selector, "")), &list); err != nil {
-		e.Fatal(err)
-	}
+	check(e, json.Unmarshal([]byte(e.must("GET", "/api/v1/namespaces/"+e.namespace+"/pods?labelSelector="+selector, "")), &list))
 	return list.Items
 }
 
@@ -216,9 +206,7 @@ func (e *engine) pod(name string) (p pod) {
 	e.Helper()
 	text, status := e.call("GET", "/api/v1/namespaces/"+e.namespace+"/pods/"+name, "")
 	if status == http.StatusOK {
-		if err := json.Unmarshal([]byte(text), &p); err != nil {
-			e.Fatal(err)
-		}
+		check(e, json.Unmarshal([]byte(text), &p))
 	}
 	return p
 }
@@ -253,9 +241,7 @@ func (e *engine) exec(name string, output io.Writer, args ...string) error {
 func (e *engine) gorun(name string, args ...string) *training {
 	e.Helper()
 	file, err := os.CreateTemp(e.logs, e.namespace+"_exec_*")
-	if err != nil {
-		e.Fatal(err)
-	}
+	check(e, err)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)

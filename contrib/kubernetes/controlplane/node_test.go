@@ -30,9 +30,7 @@ const (
 func (e *engine) startNode(gorun string) {
 	e.Helper()
 	l, err := net.Listen("tcp", registryAddress)
-	if err != nil {
-		e.Fatal(err)
-	}
+	check(e, err)
 	registry := httptest.NewUnstartedServer(e.registry(gorun))
 	registry.Listener.Close()
 	registry.Listener = l
@@ -72,9 +70,7 @@ func (e *engine) registry(gorun string) http.Handler {
 			"etc/ssh/ssh_config": "testdata/ssh_config", "etc/ssh/sshd_config": "testdata/sshd_config"}))}
 	object := func(fields map[string]any) []byte {
 		text, err := json.Marshal(fields)
-		if err != nil {
-			e.Fatal(err)
-		}
+		check(e, err)
 		return text
 	}
 	config := add("blobs", "config.v1+json", object(map[string]any{"os": "linux", "architecture": runtime.GOARCH,
@@ -98,13 +94,9 @@ func (e *engine) layer(files map[string]string) []byte {
 		if err == nil {
 			_, err = w.Write(text)
 		}
-		if err != nil {
-			e.Fatal(err)
-		}
+		check(e, err)
 	}
-	if err := w.Close(); err != nil {
-		e.Fatal(err)
-	}
+	check(e, w.Close())
 	return archive.Bytes()
 }
 

@@ -69,9 +69,7 @@ func (e *engine) awaitCondition(version, kind, name, condition string) (err erro
 				Conditions []struct{ Type, Status string }
 			}
 		}
-		if err := json.Unmarshal([]byte(text), &object); err != nil {
-			e.Fatal(err)
-		}
+		check(e, json.Unmarshal([]byte(text), &object))
 		met := false
 		for _, c := range object.Status.Conditions {
 			if c.Status == "True" && c.Type == "Failed" {
