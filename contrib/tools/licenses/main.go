@@ -13,11 +13,9 @@ package main
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"maps"
 	"os"
 	"os/exec"
@@ -88,16 +86,14 @@ func linked(dir string) ([]module, error) {
 	byName := map[string]*module{}
 	for _, platform := range platforms {
 		system, arch, _ := strings.Cut(platform, "/")
-		list := exec.Command("go", append([]string{"list", "-deps", "-json=Dir,Module", "-tags", tags + moreTags}, packages...)...)
+		list := exec.Command("go", append([]string{"list", "-deps", "-f", listed, "-tags", tags + moreTags}, packages...)...)
 		list.Env = append(os.Environ(), "GOOS="+system, "GOARCH="+arch, "CGO_ENABLED=0")
 		list.Dir, list.Stderr = dir, os.Stderr
 		out, err := list.Output()
 		if err != nil {
 			return nil, fmt.Errorf("list packages for %s: %w", platform, err)
 		}
-		if err := collect(byName, out); err != nil {
-			return nil, err
-		}
+		collect(byName, string(out))
 	}
 	std, err := standardLibrary()
 	if err != nil {
@@ -110,31 +106,20 @@ func linked(dir string) ([]module, error) {
 	return all, nil
 }
 
+// listed is what go list prints of a package of another module.
+const listed = "{{with .Module}}{{if not .Main}}{{.Path}}\t{{.Version}}\t{{.Dir}}\t{{$.Dir}}{{end}}{{end}}"
+
 // collect adds the modules of the packages that go list printed.
-func collect(byName map[string]*module, packages []byte) error {
-	for dec := json.NewDecoder(bytes.NewReader(packages)); ; {
-		var p struct {
-			Dir    string
-			Module *struct {
-				Path, Version, Dir string
-				Main               bool
-			}
-		}
-		if err := dec.Decode(&p); err == io.EOF {
-			return nil
-		} else if err != nil {
-			return fmt.Errorf("read list of packages: %w", err)
-		}
-		if p.Module == nil || p.Module.Main {
-			continue
-		}
-		m := byName[p.Module.Path]
+func collect(byName map[string]*module, packages string) {
+	for line := range strings.SplitSeq(strings.TrimSpace(packages), "\n") {
+		f := strings.Split(line, "\t")
+		m := byName[f[0]]
 		if m == nil {
-			m = &module{name: p.Module.Path, version: p.Module.Version, root: p.Module.Dir, dirs: map[string]bool{},
-				source: "https://proxy.golang.org/" + escape(p.Module.Path) + "/@v/" + escape(p.Module.Version) + ".zip"}
+			m = &module{name: f[0], version: f[1], root: f[2], dirs: map[string]bool{},
+				source: "https://proxy.golang.org/" + escape(f[0]) + "/@v/" + escape(f[1]) + ".zip"}
 			byName[m.name] = m
 		}
-		m.dirs[p.Dir] = true
+		m.dirs[f[3]] = true
 	}
 }
 

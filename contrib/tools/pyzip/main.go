@@ -13,7 +13,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -67,7 +66,14 @@ type packages struct {
 
 // build writes the executable and the archive to a file beside out and renames it. It does not touch a file that has
 // the same contents: go test caches results by the times of the files that tests use.
-func (p packages) build(out, executable string) (err error) {
+func (p packages) build(out, executable string) error {
+	made, err := p.make(executable)
+	if err != nil {
+		return err
+	}
+	if old, err := os.ReadFile(out); err == nil && bytes.Equal(old, made) {
+		return nil
+	}
 	if err := os.MkdirAll(filepath.Dir(out), 0o755); err != nil {
 		return err
 	}
@@ -75,52 +81,37 @@ func (p packages) build(out, executable string) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() {
-		if err != nil {
-			os.Remove(f.Name())
-		}
-	}()
-	if err := errors.Join(p.write(f, executable), f.Chmod(0o755), f.Close()); err != nil {
+	defer os.Remove(f.Name()) // where it is not renamed
+	_, err = f.Write(made)
+	if err := errors.Join(err, f.Chmod(0o755), f.Close()); err != nil {
 		return err
-	}
-	if same(f.Name(), out) {
-		return os.Remove(f.Name())
 	}
 	return os.Rename(f.Name(), out)
 }
 
-// same reports whether two files have the same contents and may be executed alike.
-func same(name, other string) bool {
-	a, err := os.ReadFile(name)
-	b, err2 := os.ReadFile(other)
-	info, err3 := os.Stat(other)
-	return errors.Join(err, err2, err3) == nil && info.Mode().Perm() == 0o755 && bytes.Equal(a, b)
-}
-
-func (p packages) write(w io.Writer, executable string) error {
-	program, err := os.Open(executable)
+// make returns the executable with the archive behind it.
+func (p packages) make(executable string) ([]byte, error) {
+	program, err := os.ReadFile(executable)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	defer program.Close()
-	size, err := io.Copy(w, program)
-	if err != nil {
-		return err
-	}
-	archive := zip.NewWriter(w)
+	made := bytes.NewBuffer(program)
+	archive := zip.NewWriter(made)
 	// Offsets count from the start of the file, so that unzip does not have to guess either.
-	archive.SetOffset(size)
+	archive.SetOffset(int64(len(program)))
 	for _, name := range p.names {
 		n, err := p.add(archive, name)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if n == 0 {
-			return fmt.Errorf("no Python files in %s", filepath.Join(p.dir, name))
+			return nil, fmt.Errorf("no Python files in %s", filepath.Join(p.dir, name))
 		}
 	}
 	// What Python does not read is compressed.
-	return errors.Join(putBuilt(archive, p.names[0]+"/libgorun.so", p.library, zip.Store), putBuilt(archive, filepath.Base(p.program), p.program, zip.Deflate), archive.Close())
+	err = errors.Join(putBuilt(archive, p.names[0]+"/libgorun.so", p.library, zip.Store),
+		putBuilt(archive, filepath.Base(p.program), p.program, zip.Deflate), archive.Close())
+	return made.Bytes(), err
 }
 
 // putBuilt puts a file into the archive under a name, if it was built.

@@ -83,27 +83,23 @@ func (r *release) parts(program string, s system) (own object, used []object, er
 		"supplier": "Organization: The Go Authors", "downloadLocation": "https://go.dev/dl/go" + version + ".src.tar.gz", "externalRefs": purl("stdlib", version)})}
 	licenses := licensesIn(notices)
 	for _, m := range built.Deps {
-		license, ok := licenses[m.Path+" "+m.Version]
-		if !ok {
+		license, source := licenses[m.Path+" "+m.Version][0], licenses[m.Path+" "+m.Version][1]
+		if license == "" {
 			return nil, nil, fmt.Errorf("THIRD_PARTY_LICENSES lacks %s %s: go generate ./contrib/tools/licenses", m.Path, m.Version)
 		}
 		used = append(used, part(m.Path+"-"+m.Version, m.Path, m.Version, "LIBRARY", license, object{"comment": "go.sum: " + m.Sum,
-			"downloadLocation": "https://proxy.golang.org/" + escape(m.Path) + "/@v/" + escape(m.Version) + ".zip", "externalRefs": purl(m.Path, m.Version)}))
+			"downloadLocation": source, "externalRefs": purl(m.Path, m.Version)}))
 	}
 	return own, used, nil
 }
 
-// escape writes upper-case letters as the module proxy does.
-func escape(s string) string {
-	return regexp.MustCompile(`[A-Z]`).ReplaceAllStringFunc(s, func(c string) string { return "!" + strings.ToLower(c) })
-}
-
-// licensesIn returns the SPDX names of each module's licences, by "path version", from the table of THIRD_PARTY_LICENSES.
-func licensesIn(notices []byte) map[string]string {
+// licensesIn returns the SPDX names of each module's licences and where its source is, by "path version", from the table
+// of THIRD_PARTY_LICENSES.
+func licensesIn(notices []byte) map[string][2]string {
 	table, _, _ := bytes.Cut(notices, []byte("\n===="))
-	found := map[string]string{}
-	for _, m := range regexp.MustCompile(`(?m)^(\S.*)\n  (\S.*)\n  https://`).FindAllStringSubmatch(string(table), -1) {
-		found[m[1]] = m[2]
+	found := map[string][2]string{}
+	for _, m := range regexp.MustCompile(`(?m)^(\S.*)\n  (\S.*)\n  (https://.*)`).FindAllStringSubmatch(string(table), -1) {
+		found[m[1]] = [2]string(m[2:])
 	}
 	return found
 }
@@ -111,8 +107,8 @@ func licensesIn(notices []byte) map[string]string {
 // expression returns the licences of a binary, gorun's own and its modules', as an SPDX expression.
 func expression(notices []byte) string {
 	names := []string{"MIT"}
-	for _, license := range licensesIn(notices) {
-		names = append(names, strings.Split(license, " AND ")...)
+	for _, of := range licensesIn(notices) {
+		names = append(names, strings.Split(of[0], " AND ")...)
 	}
 	slices.Sort(names)
 	return strings.Join(slices.Compact(names), " AND ")
