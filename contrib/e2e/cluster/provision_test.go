@@ -55,15 +55,11 @@ func (m *machine) overlay(etc ...string) {
 	if unpack.Stdin, err = pack.StdoutPipe(); err != nil {
 		m.T.Fatal(err)
 	}
-	if err := pack.Start(); err != nil {
-		m.T.Fatal(err)
-	}
+	must.Do(m.T, pack.Start())
 	if out, err := unpack.CombinedOutput(); err != nil {
 		m.T.Fatalf("%v\n%s", err, out)
 	}
-	if err := pack.Wait(); err != nil {
-		m.T.Fatal(err)
-	}
+	must.Do(m.T, pack.Wait())
 }
 
 // TestAnsible: the role installs a daemon that takes jobs, from the program and from the deb. Again it changes nothing;
@@ -130,15 +126,9 @@ func TestAnsible(t *testing.T) {
 func (m *machine) changeProgram(file string) {
 	m.T.Helper()
 	text, err := os.ReadFile(file)
-	if err != nil {
-		m.T.Fatal(err)
-	}
-	if err := os.Remove(file); err != nil {
-		m.T.Fatal(err)
-	}
-	if err := os.WriteFile(file, append(text, 0), 0o755); err != nil {
-		m.T.Fatal(err)
-	}
+	must.Do(m.T, err)
+	must.Do(m.T, os.Remove(file))
+	must.Do(m.T, os.WriteFile(file, append(text, 0), 0o755))
 }
 
 func (m *machine) expectStatus(want string) {

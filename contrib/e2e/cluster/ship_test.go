@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"gorun/contrib/e2e/e2etest"
+	"gorun/contrib/must"
 )
 
 // TestShipToCluster: resident daemons, which have no ssh, get a program and packages that are on the launcher's machine alone.
@@ -57,9 +58,7 @@ func TestShipDetached(t *testing.T) {
 	j.awaitLogs(`is rank 1 of 2 from step [1-9]`)
 	j.Boot(1) // it has nothing by then
 	j.awaitLogs(`is rank 2 of 3 from step [1-9]`)
-	if err := os.WriteFile(until, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(until, nil, 0o600))
 	j.awaitLogs(`done rank 0 of 3`)
 	home("printf -- '--no-index\\nnothing\\n' >/root/.ssh/none.txt")
 	r := s.GorunBeside(append(s.Args, "--detach", "--python", "/root/.ssh/none.txt", "python3", "-c", "1")...)

@@ -105,9 +105,7 @@ func (m *machine) install() {
 func (m *machine) unit() string {
 	m.T.Helper()
 	text, err := os.ReadFile(filepath.Join(m.Root, "contrib/systemd", unitFile))
-	if err != nil {
-		m.T.Fatal(err)
-	}
+	must.Do(m.T, err)
 	return string(text)
 }
 
@@ -138,9 +136,7 @@ func (m *machine) launch(args ...string) (cmd *lab.Cmd, stdout, stderr *e2etest.
 	m.T.Helper()
 	cmd, stdout, stderr = m.Command(slices.Concat(m.args, args)...)
 	cmd.Dir = "/" // alice's jobs may not go where the tests are
-	if err := cmd.Start(); err != nil {
-		m.T.Fatal(err)
-	}
+	must.Do(m.T, cmd.Start())
 	m.T.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() }) // whatever comes
 	return cmd, stdout, stderr
 }

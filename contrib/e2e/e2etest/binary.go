@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"gorun/contrib/must"
 )
 
 // binaryVariable names an existing binary: make sets it, so that packages side by side share one.
@@ -54,8 +56,6 @@ func DependsOn(t testing.TB, dirs ...string) {
 			}
 			return err
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 	}
 }

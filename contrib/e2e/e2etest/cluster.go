@@ -51,9 +51,7 @@ func NewClusterWith(t *testing.T, hosts int, options lab.Options) *Cluster {
 	t.Helper()
 	l := lab.ForTest(t, hosts, options)
 	binary, err := Binary()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return &Cluster{Lab: l, T: t, Binary: binary, Root: Root()}
 }
 
@@ -77,9 +75,7 @@ func (c *Cluster) Scaled(d time.Duration) time.Duration {
 func (c *Cluster) Shared(name string) string {
 	c.T.Helper()
 	dir, err := os.MkdirTemp(filepath.Join(c.Root, "build"), name)
-	if err != nil {
-		c.T.Fatal(err)
-	}
+	must.Do(c.T, err)
 	c.T.Cleanup(func() { os.RemoveAll(dir) })
 	return dir
 }
@@ -246,9 +242,7 @@ func (c *Cluster) Within(limit time.Duration, args ...string) Result {
 func (c *Cluster) Bounded(limit time.Duration, args ...string) Result {
 	c.T.Helper()
 	cmd, stdout, stderr := c.Command(args...)
-	if err := cmd.Start(); err != nil {
-		c.T.Fatal(err)
-	}
+	must.Do(c.T, cmd.Start())
 	interrupt := time.AfterFunc(limit, func() { cmd.Process.Signal(os.Interrupt) })
 	cmd.Wait()
 	interrupt.Stop()
@@ -279,9 +273,7 @@ func (c *Cluster) Slay(launcher *lab.Cmd, h *lab.LabHost, text string) {
 		}
 		return victim != 0
 	})
-	if err := syscall.Kill(victim, syscall.SIGKILL); err != nil {
-		c.T.Fatal(err)
-	}
+	must.Do(c.T, syscall.Kill(victim, syscall.SIGKILL))
 	c.Await("end of it", func() bool { // its parent may not wait for it at once
 		state, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", victim))
 		return err != nil || strings.Contains(string(state), ") Z ")

@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"gorun/contrib/must"
 )
 
 // Tests of options of elastic jobs, on hosts that lose ranks: testdata/elastic/steps.py computes a sum that is known in
@@ -68,10 +70,6 @@ func (c *Cluster) HostFile(hosts ...string) *HostFile {
 // Say makes the script print these hosts from now on.
 func (f *HostFile) Say(hosts ...string) {
 	f.c.T.Helper()
-	if err := os.WriteFile(f.Name+".new", []byte(strings.Join(hosts, "\n")+"\n"), 0o600); err != nil {
-		f.c.T.Fatal(err)
-	}
-	if err := os.Rename(f.Name+".new", f.Name); err != nil {
-		f.c.T.Fatal(err)
-	}
+	must.Do(f.c.T, os.WriteFile(f.Name+".new", []byte(strings.Join(hosts, "\n")+"\n"), 0o600))
+	must.Do(f.c.T, os.Rename(f.Name+".new", f.Name))
 }

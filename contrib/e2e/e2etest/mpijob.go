@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"go.yaml.in/yaml/v4"
+
+	"gorun/contrib/must"
 )
 
 // mpiJob has the fields of an MPIJob of kubeflow.org/v2beta1 that manifests use on any cluster, from mpi-operator's
@@ -49,13 +51,9 @@ type container struct {
 func Manifest(t *testing.T) (job mpiJob) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(Root(), "contrib/kubernetes/mpijob.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	decoder := yaml.NewDecoder(bytes.NewReader(text))
 	decoder.KnownFields(true)
-	if err := decoder.Decode(&job); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, decoder.Decode(&job))
 	return job
 }

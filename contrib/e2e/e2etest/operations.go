@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"gorun/contrib/must"
 )
 
 // operationsTested are how many operations the program of Operations calls.
@@ -21,9 +23,7 @@ var resultLine = regexp.MustCompile(`digest \d+ [a-z]+ [0-9a-f]{64}`)
 func Operations(t *testing.T) (program string) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(Root(), "testdata/rdma/operations.py"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return string(text)
 }
 

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"gorun/contrib/lab"
+	"gorun/contrib/must"
 )
 
 // ClusterKey is the key of the clusters of tests, AnotherKey that of another one.
@@ -50,9 +51,7 @@ func NewLastingWith(t *testing.T, hosts int, options lab.Options, flags ...strin
 	t.Helper()
 	c := NewClusterWith(t, hosts, options)
 	key := filepath.Join(t.TempDir(), "key")
-	if err := os.WriteFile(key, []byte(ClusterKey), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(key, []byte(ClusterKey), 0o600))
 	s := &Lasting{Cluster: c, idle: map[string][]string{}, key: key, Daemon: c.Binary, Flags: flags}
 	s.Args = []string{"--cluster", "host2", "--cluster-key-file", "/root/.ssh/key"}
 	for _, h := range append(c.Hosts(), c.Launcher()) {
@@ -95,9 +94,7 @@ func (s *Lasting) Start(i int) {
 	cmd.Env = slices.Concat(cmd.Env, s.Env, []string{"XDG_STATE_HOME=/root/.cache/gorun/state"}) // where Leftovers does not look
 	log := new(Watch)
 	cmd.Stderr = log
-	if err := cmd.Start(); err != nil {
-		s.T.Fatal(err)
-	}
+	must.Do(s.T, cmd.Start())
 	s.Daemons[i], s.Logs[i] = cmd, log
 	s.Await("daemon", func() bool { return log.Count("takes jobs") == 1 })
 }
@@ -112,18 +109,14 @@ func (s *Lasting) PowerOff(i int) {
 		cmd.Wait()
 		close(gone)
 	}()
-	if err := s.Host(i + 1).Kill(); err != nil {
-		s.T.Fatal(err)
-	}
+	must.Do(s.T, s.Host(i+1).Kill())
 	<-gone
 }
 
 // Boot starts a host without power, and its daemon.
 func (s *Lasting) Boot(i int) {
 	s.T.Helper()
-	if err := s.Host(i + 1).Boot(s.T.Context()); err != nil {
-		s.T.Fatal(err)
-	}
+	must.Do(s.T, s.Host(i+1).Boot(s.T.Context()))
 	s.keep(s.Host(i + 1))
 	s.Start(i)
 }

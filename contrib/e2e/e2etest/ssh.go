@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"gorun/contrib/lab"
+	"gorun/contrib/must"
 )
 
 // SSHCluster is a cluster with a directory that all hosts see, for keys and configurations.
@@ -26,9 +27,7 @@ func NewSSHCluster(t *testing.T, hosts int) *SSHCluster {
 func (c *SSHCluster) Write(name, text string, mode os.FileMode) string {
 	c.T.Helper()
 	path := filepath.Join(c.Dir, name)
-	if err := os.WriteFile(path, []byte(text), mode); err != nil {
-		c.T.Fatal(err)
-	}
+	must.Do(c.T, os.WriteFile(path, []byte(text), mode))
 	return path
 }
 

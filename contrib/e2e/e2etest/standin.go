@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"gorun/contrib/lab"
+	"gorun/contrib/must"
 )
 
 // Standin is a directory for the stand-in for libibverbs, which all hosts of a lab share, and where files make faults:
@@ -32,9 +33,7 @@ func NewStandin(t *testing.T) *Standin {
 		t.Skip("no headers of libibverbs: apt-get install libibverbs-dev")
 	}
 	dir, err := os.MkdirTemp("/dev/shm", "gorun-verbs-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	s := &Standin{t, dir, filepath.Join(dir, "libibverbs.so.1")}
 	source := filepath.Join(Root(), "contrib/verbs/standin.c")
@@ -49,9 +48,7 @@ func (s *Standin) Class(hosts int) string {
 	s.t.Helper()
 	class := filepath.Join(s.Dir, "class")
 	for i := range hosts {
-		if err := os.MkdirAll(filepath.Join(class, fmt.Sprintf("host%d", i+1), "infiniband"), 0o755); err != nil {
-			s.t.Fatal(err)
-		}
+		must.Do(s.t, os.MkdirAll(filepath.Join(class, fmt.Sprintf("host%d", i+1), "infiniband"), 0o755))
 	}
 	return class
 }
@@ -71,12 +68,8 @@ func (s *Standin) Show(h *lab.LabHost, state string, gigabits int) {
 		filepath.Join(port, "gid_attrs/types/2"): "RoCE v2",
 		filepath.Join(port, "gid_attrs/ndevs/2"): "eth0",
 	} {
-		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-			s.t.Fatal(err)
-		}
-		if err := os.WriteFile(file, []byte(text+"\n"), 0o644); err != nil {
-			s.t.Fatal(err)
-		}
+		must.Do(s.t, os.MkdirAll(filepath.Dir(file), 0o755))
+		must.Do(s.t, os.WriteFile(file, []byte(text+"\n"), 0o644))
 	}
 }
 
@@ -87,9 +80,7 @@ func (s *Standin) Flags() []string { return []string{"--rdma", "on", "--rdma-lib
 func (s *Standin) Fault(name, text string) (end func()) {
 	s.t.Helper()
 	file := filepath.Join(s.Dir, name)
-	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-		s.t.Fatal(err)
-	}
+	must.Do(s.t, os.WriteFile(file, []byte(text), 0o644))
 	return func() { os.Remove(file) }
 }
 

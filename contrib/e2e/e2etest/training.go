@@ -21,14 +21,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"gorun/contrib/lab"
+	"gorun/contrib/must"
 )
 
 // Must fails the test at once if the lab could not do something.
 func (j *Training) Must(err error) {
 	j.T.Helper()
-	if err != nil {
-		j.T.Fatal(err)
-	}
+	must.Do(j.T, err)
 }
 
 // Record keeps the output of a gorun, with the time of each line.
@@ -135,9 +134,7 @@ func (c *Cluster) TrainOn(args ...string) *Training {
 // Enough makes the script end at its next commit.
 func (j *Training) Enough() {
 	j.T.Helper()
-	if err := os.WriteFile(j.Until, nil, 0o600); err != nil {
-		j.T.Fatal(err)
-	}
+	must.Do(j.T, os.WriteFile(j.Until, nil, 0o600))
 }
 
 // Follow starts any program and records its lines.
@@ -146,9 +143,7 @@ func (c *Cluster) Follow(args ...string) *Training {
 	j := &Training{Cluster: c, Out: &Record{}, Idle: func() { c.ExpectNothingLeft(5 * time.Second) }}
 	j.Cmd, _, _ = c.Command(args...)
 	j.Cmd.Stdout, j.Cmd.Stderr = j.Out, j.Out
-	if err := j.Cmd.Start(); err != nil {
-		c.T.Fatal(err)
-	}
+	must.Do(c.T, j.Cmd.Start())
 	return j
 }
 

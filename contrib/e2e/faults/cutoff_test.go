@@ -32,23 +32,17 @@ func TestResetWhileCutOff(t *testing.T) {
 func cutAndReset(j *e2etest.Training, host int, lasts time.Duration) {
 	j.T.Helper()
 	h := j.Host(host)
-	if err := h.Cut(); err != nil {
-		j.T.Fatal(err)
-	}
+	must.Do(j.T, h.Cut())
 	healed := time.After(lasts)
 	conns, err := j.Launcher().Logins()
-	if err != nil {
-		j.T.Fatal(err)
-	}
+	must.Do(j.T, err)
 	reset := 0
 	for _, conn := range conns {
 		if conn.Peer.Addr() != h.Address() {
 			continue
 		}
 		gone, err := j.Launcher().Reset(conn)
-		if err != nil {
-			j.T.Fatal(err)
-		}
+		must.Do(j.T, err)
 		if gone {
 			reset++
 		}
@@ -57,9 +51,7 @@ func cutAndReset(j *e2etest.Training, host int, lasts time.Duration) {
 		j.T.Fatalf("none of the connections %v was reset", conns)
 	}
 	<-healed
-	if err := h.Heal(); err != nil {
-		j.T.Fatal(err)
-	}
+	must.Do(j.T, h.Heal())
 }
 
 // TestHostRestarts: of a host that lost power and was started again within its lease users read that it was started again.

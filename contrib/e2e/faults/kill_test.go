@@ -75,7 +75,7 @@ func TestKillPrograms(t *testing.T) {
 	}
 }
 
-// slayJob kills -9 launcher, supervisor and daemon of a job on one host so that none of them sees another go.
+// slayJob kills -9 launcher, supervisor and daemon of a job on one host.
 func slayJob(c *e2etest.Cluster, launcher *lab.Cmd, h *lab.LabHost, mine func(pid int) bool) {
 	c.T.Helper()
 	victims := []int{launcher.Process.Pid}
@@ -84,14 +84,18 @@ func slayJob(c *e2etest.Cluster, launcher *lab.Cmd, h *lab.LabHost, mine func(pi
 			victims = append(victims, p.PID)
 		}
 	}
+	killAtOnce(c, launcher, victims)
+}
+
+// killAtOnce kills -9 a launcher, a supervisor and a daemon so that none of them sees another go.
+func killAtOnce(c *e2etest.Cluster, launcher *lab.Cmd, victims []int) {
+	c.T.Helper()
 	if len(victims) != 3 {
 		c.T.Fatalf("found %d of launcher, supervisor and daemon", len(victims))
 	}
 	for _, sig := range []syscall.Signal{syscall.SIGSTOP, syscall.SIGKILL} {
 		for _, pid := range victims {
-			if err := syscall.Kill(pid, sig); err != nil {
-				c.T.Fatal(err)
-			}
+			must.Do(c.T, syscall.Kill(pid, sig))
 		}
 	}
 	launcher.Wait()
@@ -190,14 +194,6 @@ func TestClusterSweeps(t *testing.T) {
 			victims = append(victims, supervisor, p.PID)
 		}
 	}
-	if len(victims) != 3 {
-		t.Fatalf("found %d of launcher, supervisor and daemon", len(victims))
-	}
-	for _, sig := range []syscall.Signal{syscall.SIGSTOP, syscall.SIGKILL} {
-		for _, pid := range victims {
-			syscall.Kill(pid, sig)
-		}
-	}
-	cmd.Wait()
+	killAtOnce(s.Cluster, cmd, victims)
 	s.Await("end of what is left", func() bool { return sleepers(s.Cluster, h) == 0 })
 }

@@ -163,15 +163,11 @@ func strike(d *e2etest.Descent, name string, lasts time.Duration, times int) {
 func outage(d *e2etest.Descent, begin, end func() error, lasts time.Duration) time.Duration {
 	d.T.Helper()
 	struck := time.Now()
-	if err := begin(); err != nil {
-		d.T.Fatal(err)
-	}
+	must.Do(d.T, begin())
 	gone := time.Now()                        // a busy machine takes some batches' time for it
 	time.Sleep(time.Until(struck.Add(lasts))) // this is what is tested
 	ends := time.Now()                        // and for this
-	if err := end(); err != nil {
-		d.T.Fatal(err)
-	}
+	must.Do(d.T, end())
 	healed := time.Now()
 	// What was under way, or written, when it began may come a little later.
 	if during := d.Intervals(gone, ends); lasts >= time.Second && len(during) > 2 {

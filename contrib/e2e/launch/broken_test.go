@@ -64,9 +64,7 @@ func startBroken(c *e2etest.SSHCluster, limit int, pause time.Duration, args ...
 	cmd := c.Launcher().Command(c.T.Context(), e2etest.Python, "-c", breaker, c.Host(2).Address().String(), strconv.Itoa(port), strconv.Itoa(limit), fmt.Sprint(pause.Seconds()), name)
 	var said bytes.Buffer
 	cmd.Stderr = &said
-	if err := cmd.Start(); err != nil {
-		c.T.Fatal(err)
-	}
+	must.Do(c.T, cmd.Start())
 	c.Await("breaker", func() bool { _, err := os.Stat(name); return err == nil })
 	config := c.Config("broken", fmt.Sprintf("Host host2\n HostName 127.0.0.1\n Port %d\n HostKeyAlias host2\n", port))
 	run, stdout, stderr := c.Command(append([]string{"--ssh-config", config, "-H", "host1,root@host2", "--no-tag-output"}, append(args, "sh", "-c", "echo on $(uname -n)")...)...)

@@ -111,9 +111,7 @@ func (c *operated) launch(slots int, flags []string, up func()) {
 	cmd.Env = append(cmd.Env, "K_MPI_JOB_ROLE=launcher", "OMPI_MCA_orte_keep_fqdn_hostnames=true", "OMPI_MCA_orte_default_hostfile=/etc/mpi/hostfile",
 		"OMPI_MCA_plm_rsh_args=-o ConnectionAttempts=10", fmt.Sprintf("OMPI_MCA_orte_set_default_slots=%d", slots), "NVIDIA_VISIBLE_DEVICES=", "NVIDIA_DRIVER_CAPABILITIES=")
 	before := e2etest.Logins(c.Host(1))
-	if err := cmd.Start(); err != nil {
-		c.T.Fatal(err)
-	}
+	must.Do(c.T, cmd.Start())
 	c.resolve(0)
 	c.Await("login on the first worker", func() bool { return e2etest.Logins(c.Host(1)) > before })
 	up()

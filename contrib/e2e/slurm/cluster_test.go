@@ -18,6 +18,7 @@ import (
 
 	"gorun/contrib/e2e/e2etest"
 	"gorun/contrib/lab"
+	"gorun/contrib/must"
 )
 
 // programs are those of Slurm and munge, with Debian's package for each.
@@ -118,9 +119,7 @@ func (c *cluster) serve(h *lab.LabHost, name string, args ...string) {
 	cmd := h.Command(c.T.Context(), name, args...)
 	cmd.Stdout, cmd.Stderr = said, said
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	if err := cmd.Start(); err != nil {
-		c.T.Fatal(err)
-	}
+	must.Do(c.T, cmd.Start())
 	ended := make(chan struct{})
 	go func() { cmd.Wait(); close(ended) }() // a host that is powered off has no end before
 	c.T.Cleanup(func() {
@@ -136,9 +135,7 @@ func (c *cluster) serve(h *lab.LabHost, name string, args ...string) {
 func (c *cluster) write(name, text string, mode os.FileMode) string {
 	c.T.Helper()
 	path := filepath.Join(c.dir, name)
-	if err := os.WriteFile(path, []byte(text), mode); err != nil {
-		c.T.Fatal(err)
-	}
+	must.Do(c.T, os.WriteFile(path, []byte(text), mode))
 	return path
 }
 

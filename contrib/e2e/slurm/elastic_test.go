@@ -124,9 +124,7 @@ func (j *elastic) await(ranks int) {
 // end lets the training end.
 func (j *elastic) end() {
 	j.T.Helper()
-	if err := os.WriteFile(j.until, nil, 0o600); err != nil {
-		j.T.Fatal(err)
-	}
+	must.Do(j.T, os.WriteFile(j.until, nil, 0o600))
 	if got := j.ends(j.job); got != "COMPLETED" {
 		j.T.Errorf("the job is %s:\n%s", got, j.read(j.job+".err"))
 	}
@@ -139,14 +137,14 @@ func TestNodeDown(t *testing.T) {
 	c := newSlurm(t, 2, 2)
 	job := c.elastic("host[1-2]")
 	job.await(2)
-	c.powerOff(2)
+	must.Do(t, c.Host(2).PowerOff())
 	c.powerOn(2)
 	job.await(1)
 	job.await(2)
 	if got := c.state(job.job, "NodeList"); got != "host[1-2]" {
 		t.Errorf("the job has %s", got)
 	}
-	c.powerOff(2)
+	must.Do(t, c.Host(2).PowerOff())
 	job.await(1)
 	c.Await("node that is down", func() bool { return c.state(job.job, "NodeList") == "host1" })
 	c.powerOn(2)
@@ -194,19 +192,10 @@ func TestSlurmdDown(t *testing.T) {
 	c.nothingLeft()
 }
 
-// powerOff ends all processes of a node at once, powerOn starts it again.
-func (c *cluster) powerOff(node int) {
-	c.T.Helper()
-	if err := c.Host(node).PowerOff(); err != nil {
-		c.T.Fatal(err)
-	}
-}
-
+// powerOn starts a node again.
 func (c *cluster) powerOn(node int) {
 	c.T.Helper()
-	if err := c.Host(node).Boot(c.T.Context()); err != nil {
-		c.T.Fatal(err)
-	}
+	must.Do(c.T, c.Host(node).Boot(c.T.Context()))
 	c.boot(c.Host(node))
 }
 

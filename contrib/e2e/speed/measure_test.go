@@ -140,9 +140,7 @@ func medianTime(c *e2etest.Cluster, r e2etest.Result) float64 {
 	for _, field := range strings.Fields(table[0]) {
 		if strings.Contains(field, ".") {
 			us, err := strconv.ParseFloat(field, 64)
-			if err != nil {
-				c.T.Fatal(err)
-			}
+			must.Do(c.T, err)
 			return us
 		}
 	}

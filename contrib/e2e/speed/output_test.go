@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"gorun/contrib/e2e/e2etest"
+	"gorun/contrib/must"
 )
 
 // TestMuchOutput: 64 ranks, of one host behind one ssh connection and of four hosts, write as fast as they can, and
@@ -72,15 +73,11 @@ func cpuUsed(c *e2etest.Cluster) (sum time.Duration) {
 	c.T.Helper()
 	for _, h := range c.Hosts() {
 		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", h.Processes()[0].PID))
-		if err != nil {
-			c.T.Fatal(err)
-		}
+		must.Do(c.T, err)
 		_, rest, _ := strings.Cut(string(text), ") ")
 		for _, ticks := range strings.Fields(rest)[13:15] { // cutime, cstime
 			n, err := strconv.Atoi(ticks)
-			if err != nil {
-				c.T.Fatal(err)
-			}
+			must.Do(c.T, err)
 			sum += time.Duration(n) * time.Second / 100 // USER_HZ is 100 everywhere that Go knows
 		}
 	}

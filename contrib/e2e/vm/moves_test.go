@@ -36,9 +36,7 @@ func vsphereOn(c *e2etest.Cluster) *vsphere {
 		if err == nil {
 			err = os.WriteFile(filepath.Join(dir, name), b, 0o700)
 		}
-		if err != nil {
-			c.T.Fatal(err)
-		}
+		must.Do(c.T, err)
 	}
 	return &vsphere{c.T, dir}
 }
