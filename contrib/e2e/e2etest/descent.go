@@ -53,6 +53,14 @@ func (d *Descent) Weights() string {
 	return found[0][1]
 }
 
+// ExpectWeights waits for the end, and fails the test unless the weights are those of an undisturbed job.
+func (d *Descent) ExpectWeights(want string) {
+	d.T.Helper()
+	if got := d.Weights(); got != want {
+		d.T.Errorf("the weights are %s, undisturbed they are %s\n%s", got, want, d.Out)
+	}
+}
+
 // Carried returns the totals of the job's links, which it prints at its end.
 func (d *Descent) Carried() (sent, again, renewed float64) {
 	d.T.Helper()

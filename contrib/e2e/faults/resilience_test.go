@@ -48,9 +48,7 @@ func TestBrokenStreams(t *testing.T) {
 			}
 		}
 	}
-	if got := d.Weights(); got != want {
-		t.Errorf("the weights are %s, undisturbed they are %s\n%s", got, want, d.Out)
-	}
+	d.ExpectWeights(want)
 	sent, again, renewed := d.Carried()
 	t.Logf("%d connections were broken in %d batches and %.0f renewed; of %.0f bytes %.0f were sent again (%.2f %%)",
 		broken, batches, renewed, sent, again, 100*again/sent)
@@ -91,9 +89,7 @@ func TestPaths(t *testing.T) {
 			d.Reach(20)
 			strike(d, name, 300*time.Millisecond, 5)
 			strike(d, name, 3*time.Second, 3)
-			if got := d.Weights(); got != want {
-				t.Errorf("the weights are %s, undisturbed they are %s\n%s", got, want, d.Out)
-			}
+			d.ExpectWeights(want)
 		})
 	}
 }
@@ -127,9 +123,7 @@ func TestLongOutages(t *testing.T) {
 			d := c.Descend(batches, "0.02", tc.args...)
 			d.Reach(20)
 			strike(d, tc.name, tc.lasts, tc.times)
-			if got := d.Weights(); got != want {
-				t.Errorf("the weights are %s, undisturbed they are %s\n%s", got, want, d.Out)
-			}
+			d.ExpectWeights(want)
 		})
 	}
 }
@@ -217,9 +211,7 @@ func TestAddressChange(t *testing.T) {
 			// The launcher hears of the next batch when it has found the host again; the ranks print what they lost.
 			d.Await(`rank \d+ has`)
 			t.Logf("the launcher heard nothing for %v", silence(d).Round(time.Millisecond))
-			if got := d.Weights(); got != want {
-				t.Errorf("the weights are %s, undisturbed they are %s\n%s", got, want, d.Out)
-			}
+			d.ExpectWeights(want)
 			waits, _ := d.Out.Find(`rank \d+ waited for ([0-9.]+) s at most, usually for ([0-9.]+) s`)
 			if len(waits) != 2 {
 				t.Fatalf("ranks do not say how long they waited:\n%s", d.Out)
@@ -289,9 +281,7 @@ func TestLauncherConnectionBreaks(t *testing.T) {
 			}
 			c.Await("connections to both hosts", connected)
 			d.Must(os.WriteFile(until, nil, 0o600))
-			if got := d.Weights(); got != want {
-				t.Errorf("the weights are %s, undisturbed they are %s\n%s", got, want, d.Out)
-			}
+			d.ExpectWeights(want)
 			if found, _ := d.Out.Find(`batch \d+$`); len(found) != batches {
 				t.Errorf("the launcher heard of %d batches, want %d\n%s", len(found), batches, d.Out)
 			}
@@ -329,9 +319,7 @@ func TestSSHDIsRestarted(t *testing.T) {
 	}
 	time.Sleep(away)
 	sshd()
-	if got := d.Weights(); got != want {
-		t.Errorf("the weights are %s, undisturbed they are %s\n%s", got, want, d.Out)
-	}
+	d.ExpectWeights(want)
 	if longest := silence(d); longest > away/2 {
 		t.Errorf("a batch took %v", longest)
 	}

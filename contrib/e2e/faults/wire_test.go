@@ -99,9 +99,7 @@ func TestLossyNetwork(t *testing.T) {
 	before := retransmitted(c, 1) + retransmitted(c, 2)
 	began := time.Now()
 	d := c.Descend(batches, "0")
-	if got := d.Weights(); got != want {
-		t.Errorf("the weights are %s, undisturbed they are %s\n%s", got, want, d.Out)
-	}
+	d.ExpectWeights(want)
 	sent, again, renewed := d.Carried()
 	retransmitted := retransmitted(c, 1) + retransmitted(c, 2) - before
 	t.Logf("%v for %d batches; of the packets %d were lost, %d delivered twice and %d late; TCP sent %d segments again, links %.0f of %.0f bytes, and renewed %.0f connections",

@@ -63,7 +63,5 @@ func TestSlowStream(t *testing.T) {
 			t.Errorf("%d of %d batches were late with connection %d of %d slow", late, len(list), i+1, len(conns))
 		}
 	}
-	if got := d.Weights(); got != want {
-		t.Errorf("the weights are %s, undisturbed they are %s\n%s", got, want, d.Out)
-	}
+	d.ExpectWeights(want)
 }

@@ -43,9 +43,7 @@ func TestMovesFromElsewhere(t *testing.T) {
 	d.Await(`gorun: host2 renews its connections: moved from esx-01$`)
 	d.Await(`gorun: host2: zone of the topology file still counts after the move`)
 	d.Await(`gorun: host2: after the pause esxi is esx-02, not esx-01$`)
-	if got := d.Weights(); got != want {
-		t.Errorf("the weights are %s, undisturbed they are %s\n%s", got, want, d.Out)
-	}
+	d.ExpectWeights(want)
 	if d.Out.Has(`another`) {
 		t.Errorf("a host that is none of the job's is announced:\n%s", d.Out)
 	}
