@@ -42,18 +42,37 @@ type File struct {
 	edges []edge
 }
 
+type host struct {
+	labels  map[string]string
+	by      string // their source; "" for the author of the file
+	session string
+	nics    []device
+	gpus    []device
+}
+
+// device is the facts about a NIC or GPU.
+type device struct {
+	line  int
+	name  string // of a NIC
+	index int    // of a GPU
+	node  *int
+	speed int // Mbit/s, 0 if not given
+}
+
+type edge struct {
+	from, to  string
+	bandwidth float64 // bytes per second
+	rtt       float64 // seconds
+	inJob     bool
+	blocked   bool
+	rail      string
+}
+
 // topologyFile is the source of facts for which a file names no other.
 const topologyFile = "topology file"
 
 // labels are the labels that a file may give hosts.
 var labels = []string{"esxi", "rack", "zone"}
-
-// labels returns the labels that a file gives a host.
-func (h host) labels() map[string]string {
-	all := map[string]string{"esxi": string(h.ESXi), "rack": string(h.Rack), "zone": string(h.Zone)}
-	maps.DeleteFunc(all, func(_, value string) bool { return value == "" })
-	return all
-}
 
 // Override replaces facts that the host reported by those of the file. Facts of hosts that the file
 // does not name stay as they are. A device or NUMA node that the host does not have is an error.
@@ -71,48 +90,34 @@ func (f *File) Apply(h *topology.Host) (missing []error) {
 	if !ok {
 		return nil
 	}
-	if told := facts.labels(); !f.Moved(*h) && len(told) > 0 {
-		known, sources := map[string]string{}, map[string]string{} // new maps: the old ones may be shared
-		maps.Copy(known, h.Labels)
-		maps.Copy(known, told)
+	known := map[string]string{} // a new map: the old one may be shared
+	maps.Copy(known, h.Labels)
+	if !f.Moved(*h) && len(facts.labels) > 0 {
+		maps.Copy(known, facts.labels)
+		sources := map[string]string{}
 		maps.Copy(sources, h.LabelSources)
-		for label := range told {
-			sources[label] = cmp.Or(string(facts.By), topologyFile)
+		for label := range facts.labels {
+			sources[label] = cmp.Or(facts.by, topologyFile)
 		}
-		h.Labels, h.LabelSources = known, sources
+		h.LabelSources = sources
+	}
+	if len(known) > 0 {
+		h.Labels = known
 	}
 	lacks := func(d device, format string, what any) {
 		missing = append(missing, fmt.Errorf("line %d: %s has no "+format, d.line, h.Name, what))
 	}
-	override := func(d device, node *int) {
+	for _, d := range slices.Concat(facts.nics, facts.gpus) {
+		if d.node != nil && !hasNode(h, *d.node) {
+			lacks(d, "NUMA node %d", *d.node)
+			d.node = nil
+		}
 		switch {
-		case d.Node == nil:
-		case !hasNode(h, *d.Node):
-			lacks(d, "NUMA node %d", *d.Node)
-		default:
-			*node = *d.Node
+		case d.name != "" && !overrideNIC(h, d):
+			lacks(d, "NIC %s", d.name)
+		case d.name == "" && !overrideGPU(h, d):
+			lacks(d, "GPU %d", d.index)
 		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(facts.NICs)) {
-		d := facts.NICs[name]
-		at := slices.IndexFunc(h.NICs, func(n topology.NIC) bool { return n.Name == string(name) })
-		if at < 0 {
-			lacks(d, "NIC %s", name)
-			continue
-		}
-		override(d, &h.NICs[at].Node)
-		if d.Speed != nil {
-			h.NICs[at].Speed, h.NICs[at].Given = *d.Speed, true
-		}
-	}
-	for _, index := range slices.Sorted(maps.Keys(facts.GPUs)) {
-		d := facts.GPUs[index]
-		at := slices.IndexFunc(h.GPUs, func(g topology.GPU) bool { return g.Index == index })
-		if at < 0 {
-			lacks(d, "GPU %d", index)
-			continue
-		}
-		override(d, &h.GPUs[at].Node)
 	}
 	return missing
 }
@@ -120,7 +125,7 @@ func (f *File) Apply(h *topology.Host) (missing []error) {
 // Moved reports whether a virtual machine may be on another host than when the file was written, because its session
 // has changed; it may also have been restarted. The file's labels of it and edges from and to it then do not count.
 func (f *File) Moved(h topology.Host) bool {
-	then := string(f.hosts[bare(h.Name)].Session)
+	then := f.hosts[bare(h.Name)].session
 	return then != "" && h.Session != "" && h.Session != then
 }
 
@@ -128,7 +133,7 @@ func (f *File) Moved(h topology.Host) bool {
 func (f *File) Undated(h topology.Host) (undated []string) {
 	of := f.hosts[bare(h.Name)]
 	for _, label := range labels {
-		if of.labels()[label] != "" && (of.Session == "" || h.Session == "") {
+		if of.labels[label] != "" && (of.session == "" || h.Session == "") {
 			undated = append(undated, label)
 		}
 	}
@@ -150,11 +155,38 @@ func (f *File) Unlisted(names []string) []string {
 	}
 	unlisted := slices.Collect(maps.Keys(f.hosts))
 	for _, e := range f.edges {
-		unlisted = append(unlisted, bare(string(e.From)), bare(string(e.To)))
+		unlisted = append(unlisted, e.from, e.to)
 	}
 	unlisted = slices.DeleteFunc(unlisted, func(name string) bool { return known[name] })
 	slices.Sort(unlisted)
 	return slices.Compact(unlisted)
+}
+
+func overrideNIC(h *topology.Host, d device) bool {
+	for i := range h.NICs {
+		if n := &h.NICs[i]; n.Name == d.name {
+			if d.node != nil {
+				n.Node = *d.node
+			}
+			if d.speed > 0 {
+				n.Speed, n.Given = d.speed, true
+			}
+			return true
+		}
+	}
+	return false
+}
+
+func overrideGPU(h *topology.Host, d device) bool {
+	for i := range h.GPUs {
+		if g := &h.GPUs[i]; g.Index == d.index {
+			if d.node != nil {
+				g.Node = *d.node
+			}
+			return true
+		}
+	}
+	return false
 }
 
 // Edges returns the file's measurements of edges between hosts, which it finds by name.
@@ -167,22 +199,11 @@ func (f *File) Edges(hosts []topology.Host) []topology.Edge {
 	}
 	var edges []topology.Edge
 	for _, e := range f.edges {
-		from, known := at[bare(string(e.From))]
-		to, alsoKnown := at[bare(string(e.To))]
-		if !known || !alsoKnown {
-			continue
+		from, known := at[e.from]
+		to, alsoKnown := at[e.to]
+		if known && alsoKnown {
+			edges = append(edges, topology.Edge{From: from, To: to, Bandwidth: e.bandwidth, RTT: e.rtt, InJob: e.inJob, Blocked: e.blocked, Rail: e.rail})
 		}
-		measured := topology.Edge{From: from, To: to, InJob: e.By == "job", Blocked: e.Blocked}
-		if e.Mbit != nil {
-			measured.Bandwidth = *e.Mbit * 1e6 / 8
-		}
-		if e.RTT != nil {
-			measured.RTT = *e.RTT / 1e6
-		}
-		if e.Net.IsValid() {
-			measured.Rail = e.Net.Masked().String()
-		}
-		edges = append(edges, measured)
 	}
 	return edges
 }

@@ -4,7 +4,6 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
-	"reflect"
 	"slices"
 	"strconv"
 	"testing"
@@ -18,10 +17,25 @@ func TestKeys(t *testing.T) {
 	file, err := parser.ParseFile(token.NewFileSet(), "parse.go", nil, 0)
 	must.Do(t, err)
 	accepted := map[string]bool{}
+	note := func(e ast.Expr) {
+		if l, ok := e.(*ast.BasicLit); ok && l.Kind == token.STRING {
+			name, _ := strconv.Unquote(l.Value)
+			accepted[name] = true
+		}
+	}
 	ast.Inspect(file, func(n ast.Node) bool {
-		if f, ok := n.(*ast.Field); ok && f.Tag != nil {
-			tag, _ := strconv.Unquote(f.Tag.Value)
-			accepted[reflect.StructTag(tag).Get("yaml")] = true
+		clause, ok := n.(*ast.CaseClause)
+		if !ok {
+			return true
+		}
+		for _, e := range clause.List {
+			note(e)
+			ast.Inspect(e, func(n ast.Node) bool { // key == "node"
+				if b, ok := n.(*ast.BinaryExpr); ok && b.Op == token.EQL {
+					note(b.Y)
+				}
+				return true
+			})
 		}
 		return true
 	})

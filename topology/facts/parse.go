@@ -5,146 +5,237 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/netip"
-	"strings"
+	"strconv"
 	"unicode"
 
 	"go.yaml.in/yaml/v4"
 )
 
-// document is a file as YAML has it. Values that are wrong are errors, to which the library adds the line.
-type document struct {
-	Hosts map[label]host `yaml:"hosts"`
-	Edges []edge         `yaml:"edges"`
-}
-
-// host is the facts about a host: its labels, and who knows them, "" for the author of the file.
-type host struct {
-	ESXi    label            `yaml:"esxi"`
-	Rack    label            `yaml:"rack"`
-	Zone    label            `yaml:"zone"`
-	By      label            `yaml:"by"`
-	Session label            `yaml:"session"`
-	NICs    map[label]device `yaml:"nics"`
-	GPUs    map[int]device   `yaml:"gpus"`
-}
-
-// device is the facts about a NIC or GPU.
-type device struct {
-	Node  *int `yaml:"node"`
-	Speed *int `yaml:"speed_mbit"` // of a NIC
-	line  int
-}
-
-// edge is a measurement between two hosts.
-type edge struct {
-	From    label        `yaml:"from"`
-	To      label        `yaml:"to"`
-	Mbit    *float64     `yaml:"mbit"`
-	RTT     *float64     `yaml:"rtt_us"`
-	By      string       `yaml:"by"`
-	Blocked bool         `yaml:"blocked"`
-	Net     netip.Prefix `yaml:"net"`
-}
-
-// label is a name that a terminal can show.
-type label string
-
-// UnmarshalYAML implements yaml.Unmarshaler.
-func (l *label) UnmarshalYAML(n *yaml.Node) error {
-	const longest = 253 // as of a host's name
-	if n.Kind != yaml.ScalarNode || n.Value == "" || len(n.Value) > longest {
-		return fmt.Errorf("not a name of 1 to %d characters", longest)
-	}
-	for _, r := range n.Value {
-		if !unicode.IsPrint(r) {
-			return fmt.Errorf("character %q in a name", r)
-		}
-	}
-	*l = label(n.Value)
-	return nil
-}
-
-// UnmarshalYAML implements yaml.Unmarshaler.
-func (d *device) UnmarshalYAML(n *yaml.Node) error {
-	type plain device
-	d.line = n.Line
-	err := n.Load((*plain)(d), yaml.WithKnownFields())
-	switch {
-	case err != nil:
-		return err
-	case d.Node != nil && (*d.Node < -1 || *d.Node > 1023):
-		return fmt.Errorf("node %d is not a number from -1 to 1023", *d.Node)
-	case d.Speed != nil && (*d.Speed < 1 || *d.Speed > 100_000_000):
-		return fmt.Errorf("speed_mbit %d is not a number from 1 to 100000000", *d.Speed)
-	}
-	return nil
-}
-
-// UnmarshalYAML implements yaml.Unmarshaler.
-func (e *edge) UnmarshalYAML(n *yaml.Node) error {
-	type plain edge
-	err := n.Load((*plain)(e), yaml.WithKnownFields())
-	from, to := bare(string(e.From)), bare(string(e.To))
-	isWrong := func(x *float64, most float64) bool { return x != nil && !(*x > 0 && *x <= most) }
-	switch {
-	case err != nil:
-		return err
-	case from == "" || to == "" || from == to:
-		return errors.New("an edge needs from and to, which differ")
-	case isWrong(e.Mbit, 1e8):
-		return errors.New("mbit is not a number above 0, up to 1e8")
-	case isWrong(e.RTT, 1e9):
-		return errors.New("rtt_us is not a number above 0, up to 1e9")
-	case e.Mbit == nil && e.RTT == nil && !e.Blocked:
-		return errors.New("an edge needs mbit, rtt_us or blocked, or it says nothing")
-	case e.By != "" && e.By != "job" && e.By != "probe":
-		return fmt.Errorf("an edge is measured by job or probe, not by %q", e.By)
-	}
-	return nil
-}
-
 // Parse reads a file. Its errors begin with the line, where there is one.
 func Parse(text []byte) (*File, error) {
-	f := &File{hosts: map[string]host{}}
 	if len(text) > MaxFile {
 		return nil, fmt.Errorf("more than %d bytes", MaxFile)
 	}
-	var doc document
-	var more yaml.Node
+	var doc, more yaml.Node
 	decoder := yaml.NewDecoder(bytes.NewReader(text))
-	decoder.KnownFields(true)
-	if err := decoder.Decode(&doc); err != nil && !errors.Is(err, io.EOF) { // nothing but comments
-		return nil, mistake(err)
+	if err := decoder.Decode(&doc); err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
 	}
 	if err := decoder.Decode(&more); err == nil {
-		return nil, fmt.Errorf("line %d: a second document: all must be in one", more.Line)
+		return nil, at(&more, errors.New("a second document: all must be in one"))
 	} else if !errors.Is(err, io.EOF) {
-		return nil, mistake(err)
+		return nil, err
 	}
-	for name, h := range doc.Hosts {
-		known := bare(string(name))
-		if _, twice := f.hosts[known]; twice || known == "" {
-			return nil, fmt.Errorf("hosts names %q twice, by different users, or without a name", known)
-		}
-		for index, d := range h.GPUs {
-			if d.Speed != nil || index < 0 {
-				return nil, fmt.Errorf("line %d: a GPU has a number and no speed_mbit", d.line)
-			}
-		}
-		f.hosts[known] = h
+	f := &File{hosts: map[string]host{}}
+	if len(doc.Content) == 0 {
+		return f, nil // nothing but comments
 	}
-	f.edges = doc.Edges
-	return f, nil
+	return f, fields(doc.Content[0], "the file", func(key string, value *yaml.Node) error {
+		switch key {
+		case "hosts":
+			return each(value, "hosts", func(name, n *yaml.Node) error {
+				h, err := parseHost(n)
+				known := bare(name.Value)
+				if known == "" {
+					return at(name, errors.New("a host needs a name"))
+				}
+				if _, twice := f.hosts[known]; twice {
+					return at(name, fmt.Errorf("hosts names %q twice, by different users", known))
+				}
+				f.hosts[known] = h
+				return err
+			})
+		case "edges":
+			return f.parseEdges(value)
+		}
+		return errUnknown
+	})
 }
 
-// mistake is the first error of the library, without the names of Go's types.
-func mistake(err error) error {
-	first, ok := errors.AsType[*yaml.LoadError](err)
-	if !ok {
+func parseHost(n *yaml.Node) (host, error) {
+	h := host{labels: map[string]string{}}
+	err := fields(n, "a host", func(key string, value *yaml.Node) error {
+		switch key {
+		case "esxi", "rack", "zone":
+			var err error
+			h.labels[key], err = label(value)
+			return err
+		case "by":
+			var err error
+			h.by, err = label(value)
+			return err
+		case "session":
+			var err error
+			h.session, err = label(value)
+			return err
+		case "nics":
+			return each(value, "nics", func(name, n *yaml.Node) error {
+				d, err := parseDevice(n, true)
+				if err != nil {
+					return err
+				}
+				d.line = name.Line
+				d.name, err = label(name)
+				h.nics = append(h.nics, d)
+				return err
+			})
+		case "gpus":
+			return each(value, "gpus", func(name, n *yaml.Node) error {
+				d, err := parseDevice(n, false)
+				if err != nil {
+					return err
+				}
+				d.line = name.Line
+				d.index, err = integer(name, 0, 1023)
+				h.gpus = append(h.gpus, d)
+				return err
+			})
+		}
+		return errUnknown
+	})
+	return h, err
+}
+
+func parseDevice(n *yaml.Node, isNIC bool) (device, error) {
+	var d device
+	err := fields(n, "a device", func(key string, value *yaml.Node) error {
+		var err error
+		switch {
+		case key == "node":
+			var node int
+			node, err = integer(value, -1, 1023)
+			d.node = &node
+		case key == "speed_mbit" && isNIC:
+			d.speed, err = integer(value, 1, 100_000_000)
+		default:
+			err = errUnknown
+		}
 		return err
+	})
+	return d, err
+}
+
+func (f *File) parseEdges(list *yaml.Node) error {
+	if list.Kind == yaml.ScalarNode && list.Tag == "!!null" {
+		return nil
 	}
-	text, _, _ := strings.Cut(first.Message, " in type ")
-	text, _, _ = strings.Cut(text, " into ")
-	return fmt.Errorf("line %d: %s", first.Mark.Line, strings.Replace(text, "cannot construct !!", "unexpected ", 1))
+	if list.Kind != yaml.SequenceNode {
+		return at(list, errors.New("edges is not a list"))
+	}
+	for _, n := range list.Content {
+		var e edge
+		err := fields(n, "an edge", func(key string, value *yaml.Node) (err error) {
+			switch key {
+			case "from":
+				e.from, err = label(value)
+				e.from = bare(e.from)
+			case "to":
+				e.to, err = label(value)
+				e.to = bare(e.to)
+			case "mbit":
+				e.bandwidth, err = positive(value, 1e8)
+				e.bandwidth *= 1e6 / 8
+			case "rtt_us":
+				e.rtt, err = positive(value, 1e9)
+				e.rtt /= 1e6
+			case "by":
+				if e.inJob = value.Value == "job"; !e.inJob && value.Value != "probe" {
+					err = at(value, fmt.Errorf("an edge is measured by job or probe, not by %q", value.Value))
+				}
+			case "blocked":
+				if e.blocked = value.Value == "true"; !e.blocked && value.Value != "false" {
+					err = at(value, fmt.Errorf("blocked is true or false, not %q", value.Value))
+				}
+			case "net":
+				network, wrong := netip.ParsePrefix(value.Value)
+				if wrong != nil {
+					err = at(value, fmt.Errorf("%q is not a network such as 10.0.0.0/24", value.Value))
+				}
+				e.rail = network.Masked().String()
+			default:
+				err = errUnknown
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		if e.from == "" || e.to == "" || e.from == e.to {
+			return at(n, errors.New("an edge needs from and to, which differ"))
+		}
+		if e.bandwidth == 0 && e.rtt == 0 && !e.blocked {
+			return at(n, errors.New("an edge needs mbit, rtt_us or blocked, or it says nothing"))
+		}
+		f.edges = append(f.edges, e)
+	}
+	return nil
+}
+
+var errUnknown = errors.New("unknown key")
+
+func at(n *yaml.Node, err error) error { return fmt.Errorf("line %d: %w", n.Line, err) }
+
+// each visits a mapping, which may be empty. A repeated key is an error.
+func each(n *yaml.Node, what string, visit func(key, value *yaml.Node) error) error {
+	if n.Kind == yaml.ScalarNode && n.Tag == "!!null" {
+		return nil
+	}
+	if n.Kind != yaml.MappingNode {
+		return at(n, fmt.Errorf("%s is not a mapping", what))
+	}
+	seen := map[string]bool{}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key := n.Content[i]
+		if key.Kind != yaml.ScalarNode || seen[key.Value] {
+			return at(key, fmt.Errorf("%s names %q twice, or it is not a name", what, key.Value))
+		}
+		seen[key.Value] = true
+		if err := visit(key, n.Content[i+1]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fields is each for a mapping with known keys.
+func fields(n *yaml.Node, what string, visit func(key string, value *yaml.Node) error) error {
+	return each(n, what, func(key, value *yaml.Node) error {
+		err := visit(key.Value, value)
+		if errors.Is(err, errUnknown) && err == errUnknown {
+			return at(key, fmt.Errorf("%s has no %q", what, key.Value))
+		}
+		return err
+	})
+}
+
+const longest = 253 // of a label, as of a host's name
+
+func label(n *yaml.Node) (string, error) {
+	if n.Kind != yaml.ScalarNode || n.Value == "" || len(n.Value) > longest {
+		return "", at(n, fmt.Errorf("not a name of 1 to %d characters", longest))
+	}
+	for _, r := range n.Value {
+		if !unicode.IsPrint(r) {
+			return "", at(n, fmt.Errorf("character %q in a name", r))
+		}
+	}
+	return n.Value, nil
+}
+
+func integer(n *yaml.Node, least, most int) (int, error) {
+	i, err := strconv.Atoi(n.Value)
+	if n.Kind != yaml.ScalarNode || err != nil || i < least || i > most {
+		return 0, at(n, fmt.Errorf("%q is not a number from %d to %d", n.Value, least, most))
+	}
+	return i, nil
+}
+
+func positive(n *yaml.Node, most float64) (float64, error) {
+	x, err := strconv.ParseFloat(n.Value, 64)
+	if n.Kind != yaml.ScalarNode || err != nil || math.IsNaN(x) || x <= 0 || x > most {
+		return 0, at(n, fmt.Errorf("%q is not a number above 0, up to %g", n.Value, most))
+	}
+	return x, nil
 }
