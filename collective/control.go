@@ -118,11 +118,11 @@ func (e *Engine) hearShort(peer int, p []byte) error {
 // early reports whether a control message is about the group that this host is about to have, or comes after
 // a pause that is not over here.
 func (e *Engine) early(p []byte) bool {
-	if len(p) < shortHead+4 {
-		return false
+	if len(p) > 0 && p[0] == msgMark {
+		_, flag, numbers, err := readShort(p)
+		return err == nil && flag == 1 && uint32(numbers[0]) == e.paused.number
 	}
-	number := binary.LittleEndian.Uint32(p[4:])
-	return p[0] == msgMark && p[1] == 1 && number == e.paused.number || p[0] == msgReady && number == e.groups.next
+	return len(p) >= readyHead && p[0] == msgReady && binary.LittleEndian.Uint32(p[4:]) == e.groups.next
 }
 
 // listenAll hears what waited in the channels and whose time has come. mu is held, and released in between.

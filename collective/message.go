@@ -45,7 +45,7 @@ import (
 // leave: a rank takes part in nothing any more. Its number.
 //
 // mark: the sender announces nothing from here on until a pause is over, or with the flag: goes on after it (pause.go).
-// The number of the pause.
+// The number of the pause, not 0.
 //
 // declare: the sender has ranks in a group that its members declare (declare.go). The number of the group, and the
 // members, ascending.
@@ -308,6 +308,9 @@ func readShort(p []byte) (which, flag byte, numbers []int, err error) {
 	}
 	for rest := p[shortHead:]; len(rest) > 0; rest = rest[4:] {
 		numbers = append(numbers, int(binary.LittleEndian.Uint32(rest)))
+	}
+	if p[1] == 1 && p[0] != msgMark || len(numbers) > 1 && p[0] != msgDeclare || p[0] == msgMark && numbers[0] == 0 {
+		return 0, 0, nil, errMessage
 	}
 	return p[0], p[1], numbers, nil
 }

@@ -179,10 +179,16 @@ func FuzzShort(f *testing.F) {
 	f.Add([]byte{msgDeclare, 0, 0, 0, 0, 0, 0, 64, 0, 0})
 	f.Add([]byte{msgMark, 2, 0, 0, 1, 0, 0, 0})
 	f.Add([]byte{msgLeave, 0, 1, 0, 1, 0, 0, 0})
+	f.Add(shortMessage(msgMark, 1, 0))
+	f.Add(shortMessage(msgMark, 0, 1, 2))
+	f.Add(shortMessage(msgLeave, 1, 1))
 	f.Fuzz(func(t *testing.T, p []byte) {
 		which, flag, numbers, err := readShort(p)
 		if err != nil {
 			return
+		}
+		if flag == 1 && which != msgMark || len(numbers) > 1 && which != msgDeclare || which == msgMark && numbers[0] == 0 {
+			t.Errorf("accepted what no engine writes: %x", p)
 		}
 		if !bytes.Equal(shortMessage(which, flag, numbers...), p) {
 			t.Errorf("accepted what no engine writes: %x", p)

@@ -119,7 +119,7 @@ func loadFloats[T float](t Type, x []T, src []byte) {
 	var halves [tile]uint16
 	h := halves[:len(x)]
 	copy(bytesOf(h), src)
-	widen(t, x, h)
+	widen(t, floats32(x), h)
 }
 
 // storeFloats returns the elements of a tile as they are in memory. It may put them into the tile.
@@ -128,8 +128,13 @@ func storeFloats[T float](t Type, x []T) []byte {
 		return bytesOf(x)
 	}
 	h := unsafe.Slice((*uint16)(unsafe.Pointer(&x[0])), len(x)) // behind what is read
-	narrow(t, h, x)
+	narrow(t, h, floats32(x))
 	return bytesOf(h)
+}
+
+// floats32 returns a tile of 16-bit types, whose T is float32, as such: conversions of T would take a tenth longer.
+func floats32[T float](x []T) []float32 {
+	return unsafe.Slice((*float32)(unsafe.Pointer(&x[0])), len(x))
 }
 
 // bytesOf returns the memory of x, which is not empty.

@@ -6,31 +6,31 @@ import "math"
 func (t Type) half() bool { return t == Float16 || t == BFloat16 }
 
 // widen converts Float16 or BFloat16 to float32, which is exact.
-func widen[T float](t Type, dst []T, src []uint16) {
+func widen(t Type, dst []float32, src []uint16) {
 	src = src[:len(dst)]
 	if t == BFloat16 {
 		for i := range dst {
-			dst[i] = T(math.Float32frombits(uint32(src[i]) << 16))
+			dst[i] = math.Float32frombits(uint32(src[i]) << 16)
 		}
 		return
 	}
 	for i := range dst {
-		dst[i] = T(fromFloat16(src[i]))
+		dst[i] = fromFloat16(src[i])
 	}
 }
 
 // narrow rounds float32 to nearest even. A NaN must be the canonical one.
-func narrow[T float](t Type, dst []uint16, src []T) {
+func narrow(t Type, dst []uint16, src []float32) {
 	src = src[:len(dst)]
 	if t == BFloat16 {
 		for i := range dst {
-			b := math.Float32bits(float32(src[i]))
+			b := math.Float32bits(src[i])
 			dst[i] = uint16((b + 0x7fff + b>>16&1) >> 16)
 		}
 		return
 	}
 	for i := range dst {
-		dst[i] = toFloat16(float32(src[i]))
+		dst[i] = toFloat16(src[i])
 	}
 }
 

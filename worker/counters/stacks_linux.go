@@ -29,6 +29,7 @@ const (
 type Stacks struct {
 	mu          sync.Mutex // held while a process is asked
 	read, write *os.File
+	closed      bool
 }
 
 // NewStacks makes a pipe.
@@ -48,10 +49,11 @@ func (s *Stacks) Path() string { return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(
 func (s *Stacks) Ask(pid int, c Counts) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.take(time.Millisecond) // what came too late last time: a pipe has no room for more
-	if pid <= 0 {
+	if s.closed || pid <= 0 { // the daemon ends: another process may have the pid by now
 		return ""
 	}
+	text := make([]byte, 0, maxStack)
+	s.take(text, time.Millisecond) // what came too late last time: a pipe has no room for more
 	signal := c.MainSignal
 	if c.Signal != 0 && sleeps(pid) {
 		signal = c.Signal
@@ -59,19 +61,17 @@ func (s *Stacks) Ask(pid int, c Counts) string {
 	if signal == 0 || unix.Kill(pid, unix.Signal(signal)) != nil {
 		return ""
 	}
-	var text []byte
 	for end := time.Now().Add(stackTimeout); len(text) < maxStack; {
 		wait := time.Until(end)
 		if len(text) > 0 {
 			wait = min(wait, stackQuiet)
 		}
-		more := s.take(wait)
-		if len(more) == 0 {
+		had := len(text)
+		if text = s.take(text, wait); len(text) == had {
 			break
 		}
-		text = append(text, more...)
 	}
-	return string(text[:min(len(text), maxStack)])
+	return string(text)
 }
 
 // sleeps reports whether all threads of a process sleep, as they do in a process that hangs. Python's faulthandler
@@ -98,18 +98,18 @@ func sleeps(pid int) bool {
 	return true
 }
 
-// take reads what is in the pipe, or comes within a time.
-func (s *Stacks) take(wait time.Duration) []byte {
-	b := make([]byte, maxStack)
+// take appends what is in the pipe, or comes within a time, as far as the text has room.
+func (s *Stacks) take(text []byte, wait time.Duration) []byte {
 	s.read.SetReadDeadline(time.Now().Add(wait))
-	n, _ := s.read.Read(b) // 0 if nothing comes, or the pipe is closed
-	return b[:n]
+	n, _ := s.read.Read(text[len(text):cap(text)]) // 0 if nothing comes
+	return text[:len(text)+n]
 }
 
 // Close closes the pipe.
 func (s *Stacks) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.closed = true
 	s.read.Close()
 	s.write.Close()
 }

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"gorun/contrib/must"
 )
 
@@ -41,6 +43,10 @@ func TestAsk(t *testing.T) {
 		}
 		if got := stacks.Ask(cmd.Process.Pid, Counts{}); got != "" {
 			t.Errorf("a process that offers none writes %q", got)
+		}
+		stacks.Close()
+		if stacks.Ask(cmd.Process.Pid, Counts{MainSignal: 9}); cmd.Process.Signal(unix.Signal(0)) != nil {
+			t.Error("a process is asked after Close")
 		}
 	}
 }
