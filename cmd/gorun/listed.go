@@ -69,7 +69,10 @@ func noOutput(job jobs.Target) error {
 	if !job.Foreground || job.Dir != "" && isFile(job.Output()) { // a job that failed has left the end of its output
 		return nil
 	}
+	hint := "gorun --detach keeps the output for gorun logs, --output-filename DIR a copy of each rank's"
+	if info, err := os.Stat(job.OutputTo); err == nil && info.Mode().IsRegular() {
+		hint = "tail -f " + job.OutputTo
+	}
 	to := cmp.Or(job.OutputTo, "its user")
-	return &usageError{fmt.Errorf("job %s is in the foreground: its output goes to %s, and gorun keeps no copy", job.Label, to),
-		"gorun --detach keeps the output for gorun logs, --output-filename DIR a copy of each rank's"}
+	return &usageError{fmt.Errorf("job %s is in the foreground: its output goes to %s, and gorun keeps no copy", job.Label, to), hint}
 }

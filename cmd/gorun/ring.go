@@ -89,7 +89,11 @@ func (p ringPlan) strangers(names []string) []string {
 	if len(described) == 0 || len(names) == 0 || len(p.Unlisted(names)) < len(described) { // without names, hosts are yet to be discovered
 		return nil
 	}
-	return []string{fmt.Sprintf("%s describes none of these hosts, but %s", p.file, strings.Join(described, ", "))}
+	more := ""
+	if many := len(described) - 4; many > 0 {
+		described, more = described[:4], fmt.Sprintf(" and %d more", many)
+	}
+	return []string{fmt.Sprintf("%s describes none of these hosts, but %s", p.file, strings.Join(described, ", ")+more)}
 }
 
 // override applies the file to hosts that answered.

@@ -6,12 +6,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"gorun/launcher/output"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 	"unicode"
+
+	"gorun/launcher/output"
 )
 
 // Moves is a shell command that announces moves of virtual machines as long as it runs. Each line is a host, a word, and

@@ -135,6 +135,9 @@ func (m *Machine) changes(keep []*process, add []slot) string {
 			said = append(said, strings.Join(change.names, ", ")+" "+change.what)
 		}
 	}
+	if said == nil && len(add) > 0 { // a host has gained as many slots as it has lost
+		return "slots changed"
+	}
 	if said == nil {
 		if p := m.asked; p != nil {
 			return fmt.Sprintf("every process asked for another world, process %d after an error: %s", p.number, p.why)

@@ -161,11 +161,8 @@ func (l *Log) reopen() error {
 			return err
 		}
 		if there, err := os.Lstat(l.path); err == nil && os.SameFile(mine, there) {
-			if mine.Size() < maxSize {
+			if mine.Size() < maxSize || os.Rename(l.path, l.path+".1") != nil { // a log too large is better than none
 				return nil
-			}
-			if err := os.Rename(l.path, l.path+".1"); err != nil {
-				return err
 			}
 		}
 		l.file.Close()

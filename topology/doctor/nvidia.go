@@ -2,9 +2,10 @@ package doctor
 
 import (
 	"cmp"
-	"gorun/topology/probe"
 	"strconv"
 	"strings"
+
+	"gorun/topology/probe"
 )
 
 // GPUState is how a GPU is set up and what state it is in, as nvidia-smi reports it. What a GPU or its driver lacks is "".

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"gorun/worker/packed"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"gorun/worker/packed"
 )
 
 // A static program cannot load a library, so RDMA needs another daemon: gorund-rdma, which is linked to the machine's C

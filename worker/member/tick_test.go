@@ -1,12 +1,13 @@
 package member
 
 import (
-	"gorun/rendezvous/wire"
-	"gorun/worker/loop"
 	"log/slog"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"gorun/rendezvous/wire"
+	"gorun/worker/loop"
 )
 
 // TestCadence: what has no answer is sent again ever more rarely, and soon once someone is back.

@@ -119,7 +119,7 @@ func look(spec Spec, env []string) (file string, err error) {
 		file, err = lookPath(spec.program(), env, spec.Dir)
 	}
 	if err == nil {
-		readBeginning(file, spec.Dir)
+		err = checkBeginning(file, env, spec.Dir)
 	}
 	return file, err
 }

@@ -155,6 +155,7 @@ func TestCannotStart(t *testing.T) {
 	write("garbage", "\x00\x01\x02", 0o755)
 	write("orphan", "#!/no/such/python3 -u\n", 0o755)
 	write("windows", "#! /bin/sh\r\necho\r\n", 0o755)
+	write("search", "#!/usr/bin/env sh\r\necho\r\n", 0o755)
 	for link, target := range map[string]string{"python": "python3", "python3": "/no/such/python3.11", "loop": "loop"} {
 		must.Do(t, os.Symlink(target, dir+"/"+link))
 	}
@@ -180,6 +181,7 @@ func TestCannotStart(t *testing.T) {
 		{"environment without its Python", proc.Spec{Argv: []string{"python3"}, Env: []string{"CONDA_PREFIX=" + conda, "PATH=" + conda + "/bin:" + bin}}, 127, "python3: " + conda + " is active where"},
 		{"link to itself", proc.Spec{Argv: []string{"./loop"}, Env: path, Dir: dir}, 1, "./loop: too many levels of symbolic links"},
 		{"lines of Windows", proc.Spec{Argv: []string{"windows"}, Env: path}, 127, "its first line ends in a carriage return"},
+		{"lines of Windows, by env", proc.Spec{Argv: []string{"search"}, Env: path}, 127, "search: its first line ends in a carriage return"},
 		{"no directory", proc.Spec{Argv: []string{"true"}, Env: path, Dir: "/no/such/dir"}, 1, "working directory /no/such/dir: no such file"},
 		{"directory is a file", proc.Spec{Argv: []string{"true"}, Env: path, Dir: dir + "/plain"}, 1, "not a directory"},
 		{"relative directory", proc.Spec{Argv: []string{"true"}, Env: path, Dir: "tmp"}, 1, "not an absolute path"},

@@ -169,7 +169,7 @@ func notStartable(file string, err error) error {
 		if in := interpreter(file); len(in) > 0 {
 			e.text = fmt.Sprintf("%s: its interpreter %s is missing", file, in[0])
 			if strings.HasSuffix(in[0], "\r") {
-				e.text = file + ": its first line ends in a carriage return, as lines of Windows do"
+				e.text = file + windowsLine
 			}
 		}
 	case errors.Is(err, unix.ENOEXEC):
@@ -182,12 +182,21 @@ func notStartable(file string, err error) error {
 	return e
 }
 
-// readBeginning reads what exec will read of a file and of its interpreter, so that exec need not wait for their file
-// servers.
-func readBeginning(file, dir string) {
-	if in := interpreter(file); len(in) > 0 && executable(within(dir, in[0])) == nil {
+const windowsLine = ": its first line ends in a carriage return, as lines of Windows do"
+
+// checkBeginning reads what exec will read of a file and of its interpreter, so that exec need not wait for their file
+// servers. It rejects a script whose first line makes env look for a name that ends in a carriage return, unless it exists.
+func checkBeginning(file string, env []string, dir string) error {
+	in := interpreter(file)
+	if len(in) > 0 && executable(within(dir, in[0])) == nil {
 		interpreter(within(dir, in[0]))
 	}
+	if len(in) == 2 && filepath.Base(in[0]) == "env" && strings.HasSuffix(in[1], "\r") {
+		if _, err := lookPath(in[1], env, dir); err != nil {
+			return &startError{exitNotFound, file + windowsLine, unix.ENOENT}
+		}
+	}
+	return nil
 }
 
 // interpreter returns the interpreter that a script's first line names, as exec blames the script for it, and its

@@ -93,7 +93,12 @@ func (e *StuckError) Error() string {
 }
 
 // program returns what the rank is to run, "" for nothing.
-func (s Spec) program() string { return strings.Join(s.Argv[:min(len(s.Argv), 1)], "") }
+func (s Spec) program() string {
+	if len(s.Argv) == 0 {
+		return ""
+	}
+	return s.Argv[0]
+}
 
 // environment returns the rank's environment: the given one, the marks, and PWD as a shell would set it.
 func (s Spec) environment(job string) []string {

@@ -3,8 +3,9 @@
 package stacks
 
 import (
-	"gorun/worker/proc"
 	"strings"
+
+	"gorun/worker/proc"
 )
 
 const (

@@ -4,11 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"gorun/worker/proc"
 	"os"
 	"strconv"
 	"strings"
 	"time"
+
+	"gorun/worker/proc"
 )
 
 const (

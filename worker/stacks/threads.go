@@ -1,11 +1,12 @@
 package stacks
 
 import (
-	"gorun/worker/proc"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+
+	"gorun/worker/proc"
 )
 
 // mostThreads bounds the threads of a process of which the kernel's view is kept.

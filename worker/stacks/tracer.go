@@ -2,13 +2,14 @@ package stacks
 
 import (
 	"context"
-	"gorun/worker/proc"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"syscall"
 	"time"
+
+	"gorun/worker/proc"
 )
 
 const (
