@@ -7,7 +7,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"gorun/collective"
 	"gorun/collective/kernel"
@@ -189,8 +188,7 @@ func TestPeek(t *testing.T) {
 			return
 		}
 		peek := func(name string) []int {
-			r := c.submit(0, collective.Request{Kind: collective.Peek, Name: name}).good()
-			return r.Rows
+			return c.submit(0, collective.Request{Kind: collective.Peek, Name: name}).good().Rows
 		}
 		request := func(kind collective.Kind, from, to int) collective.Request {
 			r := collective.Request{Kind: kind, Name: fmt.Sprintf("%d.%d.x", from, to), Type: kernel.Int8, Shape: []int{4}, Root: to}
@@ -212,12 +210,7 @@ func TestPeek(t *testing.T) {
 			all = append(all, other)
 		}
 		for want = all; len(want) > 0; want = want[1:] {
-			for end := time.Now().Add(time.Minute); !slices.Equal(peek(".0.x"), want); {
-				if time.Now().After(end) {
-					t.Fatalf("peek finds %v, not %v", peek(".0.x"), want)
-				}
-				time.Sleep(time.Millisecond)
-			}
+			must.Soon(t, fmt.Sprintf("peek finds %v", want), func() bool { return slices.Equal(peek(".0.x"), want) })
 			if got := peek(".0.y"); len(got) > 0 {
 				t.Errorf("%v send something else", got)
 			}
@@ -233,15 +226,10 @@ func TestPeek(t *testing.T) {
 	})
 	c := newCluster(t, even(2, 1), 1, collective.Config{})
 	c.engine(1).Leave(1, 1)
-	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+	must.Soon(t, "a refusal, as the other rank has left", func() bool {
 		_, err := c.try(0, collective.Request{Kind: collective.Peek, Name: "x"})
-		if err != nil && code(t, err) == collective.CodeShutdown {
-			return
-		}
-		if err != nil || time.Now().After(end) {
-			t.Fatalf("the other rank has left: %v", err)
-		}
-	}
+		return err != nil && code(t, err) == collective.CodeShutdown
+	})
 }
 
 func TestRootedRefused(t *testing.T) {

@@ -68,6 +68,15 @@ func upgradedAt(t *testing.T, one, other *verbs.Transport, at netip.Addr) (a, b 
 	return a, b
 }
 
+// upAgain opens the stream until RDMA carries it.
+func upAgain(t *testing.T, one, other *verbs.Transport) {
+	t.Helper()
+	must.Soon(t, "RDMA carries the stream again", func() bool {
+		upgraded(t, one, other)
+		return one.Up() > 0
+	})
+}
+
 func transport(t *testing.T, cfg verbs.Config) *verbs.Transport {
 	tr := verbs.New(cfg)
 	t.Cleanup(tr.Close)
@@ -193,16 +202,11 @@ func TestEvents(t *testing.T) {
 	for _, event := range []uint32{verbs.EventPort, verbs.EventGID, verbs.EventDevice, verbs.EventPair} {
 		t.Run(fmt.Sprint(event), func(t *testing.T) {
 			fabric := verbstest.New(1)
-			reported, again := make(chan error, 100), make(chan struct{}, 100)
+			reported := make(chan error, 100)
+			var again atomic.Bool
 			cfg := verbs.Config{Provider: fabric.Host(localhost), Tuning: hasty,
 				Problem: func(_ int, err error) { reported <- err },
-				Retry: func(int, int) bool {
-					select {
-					case again <- struct{}{}:
-					default:
-					}
-					return true
-				}}
+				Retry:   func(int, int) bool { again.Store(true); return true }}
 			one, other := transport(t, cfg), transport(t, cfg)
 			a, _ := upgraded(t, one, other)
 			fabric.Happen(event)
@@ -223,16 +227,8 @@ func TestEvents(t *testing.T) {
 				}
 			}
 			fabric.Down(false)
-			select {
-			case <-again:
-			case <-time.After(time.Minute):
-				t.Fatal("the stream is not opened again")
-			}
-			for end := time.Now().Add(time.Minute); one.Up() == 0; {
-				if upgraded(t, one, other); time.Now().After(end) {
-					t.Fatal("RDMA does not carry the stream again")
-				}
-			}
+			must.Soon(t, "the stream is opened again", again.Load)
+			upAgain(t, one, other)
 		})
 	}
 }
@@ -251,11 +247,7 @@ func TestPause(t *testing.T) {
 	if n, err := a.Write(text); n > 0 || err == nil {
 		t.Errorf("%d bytes written in a pause, error %v", n, err)
 	}
-	for end := time.Now().Add(time.Minute); fabric.Pairs() > 0; time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("%d queue pairs are left", fabric.Pairs())
-		}
-	}
+	must.Soon(t, "no queue pair is left", func() bool { return fabric.Pairs() == 0 })
 	if a, _ = upgraded(t, one, other); one.Up() != 0 {
 		t.Errorf("%T carries a stream in the pause", a)
 	}
@@ -326,24 +318,13 @@ func TestRetriesFromNewAddress(t *testing.T) {
 	moved := netip.MustParseAddr("127.0.0.2")
 	fabric := verbstest.New(1)
 	fabric.Down(true)
-	again := make(chan struct{}, 1)
-	tr := transport(t, verbs.Config{Provider: fabric.Host(moved), Tuning: hasty,
-		Retry: func(int, int) bool {
-			select {
-			case again <- struct{}{}:
-			default:
-			}
-			return true
-		}})
+	var again atomic.Bool
+	tr := transport(t, verbs.Config{Provider: fabric.Host(moved), Tuning: hasty, Retry: func(int, int) bool { again.Store(true); return true }})
 	other := transport(t, verbs.Config{Provider: fabric.Host(localhost)})
 	upgradedAt(t, other, tr, localhost)
 	upgradedAt(t, other, tr, moved)
 	fabric.Down(false)
-	select {
-	case <-again:
-	case <-time.After(time.Minute):
-		t.Error("the stream is not opened again")
-	}
+	must.Soon(t, "the stream is opened again", again.Load)
 }
 
 // A connection that breaks while the sides agree is no failure of RDMA.
