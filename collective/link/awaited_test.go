@@ -12,10 +12,7 @@ import (
 // TestAwaited: of a peer that has everything nothing is awaited; of one that was never reached nothing came, and of
 // one on the other side of a broken way nothing comes any more.
 func TestAwaited(t *testing.T) {
-	nodes := []*node{newNode(t, 0, unheard), newNode(t, 1, unheard)}
-	p := newProxy(t, nodes[1].addr(), nil)
-	nodes[0].reach(1, p.ln.Addr().String())
-	nodes[1].reach(0, "127.0.0.1:1")
+	nodes, p := proxied(t, unheard, nil)
 	join(t, nodes...)
 	mesh, out := nodes[0].mesh, &outbox{t: t}
 	must.Do(t, mesh.Open([]int{9}))

@@ -45,7 +45,7 @@ func (tr *traffic) finish(t *testing.T, nodes []*node) {
 		want := int64(tr.sent[i])
 		must.Soon(t, "all acknowledged", func() bool { return tr.outs[i].acked.Load() == want })
 		must.Soon(t, "all delivered", func() bool { return nodes[1-i].inbox.delivered.Load() == want })
-		s, _ := n.mesh.Status(nodes[1-i].id)
+		s := n.status(nodes[1-i].id)
 		if s.Unacked != 0 || s.Queued != 0 {
 			t.Errorf("host %d: sent %d, status %+v", n.id, tr.sent[i], s)
 		}
@@ -81,7 +81,7 @@ func TestKilledStreams(t *testing.T) {
 	}
 	tr.finish(t, nodes)
 	for i, n := range nodes {
-		s, _ := n.mesh.Status(1 - i)
+		s := n.status(1 - i)
 		t.Logf("host %d: %d MiB sent, %d segments of %d KiB again, %d streams", i, s.SentBytes>>20, s.ResentSegments, s.ResentBytes>>10,
 			s.Attached)
 		if s.ResentSegments == 0 || s.Attached < uint64(kills)/4 {
@@ -101,7 +101,7 @@ func TestBreaksAfterProgress(t *testing.T) {
 	tr := startTraffic(t, nodes, func(op uint64) int { return length(op) / 4 })
 	for i := range uint64(breaks + 1) {
 		must.Soon(t, fmt.Sprintf("another stream after %d breaks", i), func() bool {
-			s, _ := nodes[0].mesh.Status(1)
+			s := nodes[0].status(1)
 			return s.Attached > i
 		})
 		for _, n := range nodes { // the side that dials goes by what it has heard
@@ -156,7 +156,7 @@ func TestDamagedStreams(t *testing.T) {
 				}
 			}
 			var hits atomic.Int64
-			nodes := []*node{newNode(t, 0, configure), newNode(t, 1, configure)}
+			nodes := apart(t, 2, configure)
 			proxies := []*proxy{newProxy(t, nodes[0].addr(), nil), newProxy(t, nodes[1].addr(), nil)}
 			for i, p := range proxies {
 				nodes[1-i].reach(i, p.ln.Addr().String())
@@ -176,7 +176,7 @@ func TestDamagedStreams(t *testing.T) {
 			}
 			tr.finish(t, nodes)
 			for i, n := range nodes {
-				s, _ := n.mesh.Status(1 - i)
+				s := n.status(1 - i)
 				t.Logf("host %d: %d of %d hits found, %d MiB sent, %d segments again, %d streams", i, s.Damaged, hits.Load(), s.SentBytes>>20, s.ResentSegments, s.Attached)
 				if total := n.mesh.Totals().Damaged; s.Damaged == 0 || s.Damaged > uint64(hits.Load()) || total != s.Damaged {
 					t.Errorf("host %d counts %d, in all %d, of %d hits", i, s.Damaged, total, hits.Load())
@@ -190,10 +190,7 @@ func TestDamagedStreams(t *testing.T) {
 }
 
 func TestHalfOpenStreamsAreReplaced(t *testing.T) {
-	configure := func(c *link.Config) { c.ProgressTimeout = 50 * time.Millisecond }
-	nodes := []*node{newNode(t, 0, configure), newNode(t, 1, configure)}
-	p := newProxy(t, nodes[1].addr(), nil)
-	nodes[0].reach(1, p.ln.Addr().String())
+	nodes, p := proxied(t, func(c *link.Config) { c.ProgressTimeout = 50 * time.Millisecond }, nil)
 	nodes[1].reach(0, nodes[0].addr())
 	join(t, nodes...)
 	tr := startTraffic(t, nodes, length)
@@ -205,24 +202,21 @@ func TestHalfOpenStreamsAreReplaced(t *testing.T) {
 	before := nodes[1].inbox.delivered.Load()
 	must.Soon(t, "traffic after the freeze", func() bool { return nodes[1].inbox.delivered.Load() > before+100 })
 	tr.finish(t, nodes)
-	if s, _ := nodes[0].mesh.Status(1); s.Attached <= 4 {
+	if s := nodes[0].status(1); s.Attached <= 4 {
 		t.Errorf("no stream was replaced: %+v", s)
 	}
 }
 
 // Some streams are slow: they carry less, and do not set the pace.
 func TestSlowStreamCarriesLess(t *testing.T) {
-	nodes := []*node{newNode(t, 0, nil), newNode(t, 1, nil)}
-	p := newProxy(t, nodes[1].addr(), func(i int) time.Duration {
+	nodes, p := proxied(t, nil, func(i int) time.Duration {
 		if i >= 2 { // one of them at least carries large segments
 			return 50 * time.Millisecond
 		}
 		return time.Millisecond
 	})
-	nodes[0].reach(1, p.ln.Addr().String())
-	nodes[1].reach(0, "127.0.0.1:1")
 	join(t, nodes...)
-	must.Soon(t, "all streams", func() bool { s, _ := nodes[0].mesh.Status(1); return s.Streams == 4 })
+	nodes[0].full(1)
 	const count, size = 400, 100_000
 	out := &outbox{t: t}
 	for op := range uint64(count) {

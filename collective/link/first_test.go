@@ -37,7 +37,7 @@ func TestManyFallbacks(t *testing.T) {
 	}
 	must.Soon(t, "a stream to each", func() bool {
 		for _, id := range all {
-			if s, _ := last.mesh.Status(id); s.Attached == 0 {
+			if s := last.status(id); s.Attached == 0 {
 				return false
 			}
 		}

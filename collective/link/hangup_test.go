@@ -38,12 +38,10 @@ func TestHungUp(t *testing.T) {
 	must.Soon(t, "the refusal", func() bool { return slices.Equal(hungUp(), []int{8}) })
 	nodes[1].stop()
 	must.Soon(t, "the end of a peer", func() bool { return slices.Equal(hungUp(), []int{1, 8}) })
-	before, _ := nodes[0].mesh.Status(2)
-	for c := nodes[2].ln.pick(0); c != nil; c = nodes[2].ln.pick(0) {
-		c.Close() // of connections, not of the peer
-	}
+	before := nodes[0].status(2)
+	nodes[2].ln.closeAll() // of connections, not of the peer
 	must.Soon(t, "other streams", func() bool {
-		now, _ := nodes[0].mesh.Status(2)
+		now := nodes[0].status(2)
 		return now.Attached >= before.Attached+4 && slices.Equal(hungUp(), []int{1, 8})
 	})
 }

@@ -9,12 +9,9 @@ import (
 
 // A link's figures of the path to its peer agree with how long it took to send much over it.
 func TestStatusTellsOfTheWay(t *testing.T) {
-	nodes := []*node{newNode(t, 0, nil), newNode(t, 1, nil)}
-	p := newProxy(t, nodes[1].addr(), func(int) time.Duration { return time.Millisecond })
-	nodes[0].reach(1, p.ln.Addr().String())
-	nodes[1].reach(0, "127.0.0.1:1")
+	nodes, _ := proxied(t, nil, func(int) time.Duration { return time.Millisecond })
 	join(t, nodes...)
-	must.Soon(t, "all streams", func() bool { s, _ := nodes[0].mesh.Status(1); return s.Streams == 4 })
+	nodes[0].full(1)
 	const count, size = 300, 200_000
 	out := &outbox{t: t}
 	began := time.Now()
@@ -23,7 +20,7 @@ func TestStatusTellsOfTheWay(t *testing.T) {
 	}
 	must.Soon(t, "all acknowledged", func() bool { return out.acked.Load() == count })
 	whole := float64(count*size) / time.Since(began).Seconds()
-	s, _ := nodes[0].mesh.Status(1)
+	s := nodes[0].status(1)
 	rate := float64(s.BusyBytes) / s.BusyTime.Seconds()
 	t.Logf("%.0f MB/s of %d KB while it was busy, %.0f MB/s in all; round trip %v", rate/1e6, s.BusyBytes/1000, whole/1e6, s.RTT)
 	if s.BusyBytes < count*size/2 || rate < 0.7*whole || rate > 1.5*whole {
@@ -32,7 +29,7 @@ func TestStatusTellsOfTheWay(t *testing.T) {
 	if s.RTT <= 0 || s.RTT > time.Second {
 		t.Errorf("round trip %v", s.RTT)
 	}
-	if back, _ := nodes[1].mesh.Status(0); back.BusyBytes != 0 || back.BusyTime != 0 {
+	if back := nodes[1].status(0); back.BusyBytes != 0 || back.BusyTime != 0 {
 		t.Errorf("nothing was sent back, but %+v", back)
 	}
 }

@@ -74,6 +74,13 @@ func (r *recorder) pick(i int) net.Conn {
 	return c
 }
 
+// closeAll closes all connections.
+func (r *recorder) closeAll() {
+	for c := r.pick(0); c != nil; c = r.pick(0) {
+		c.Close()
+	}
+}
+
 func newNode(t testing.TB, id int, configure func(*link.Config)) *node {
 	t.Helper()
 	n := &node{t: t, id: id, route: map[int]string{}, lost: make(chan error, 8), stopped: make(chan struct{})}
@@ -123,8 +130,27 @@ func (n *node) reach(peer int, addr string) {
 
 func (n *node) addr() string { return n.ln.Addr().String() }
 
+func (n *node) status(peer int) link.Status {
+	s, _ := n.mesh.Status(peer)
+	return s
+}
+
+// full waits until all streams to a peer are up.
+func (n *node) full(peer int) {
+	n.t.Helper()
+	must.Soon(n.t, "all streams", func() bool { return n.status(peer).Streams == 4 })
+}
+
 // newNodes returns n nodes that are connected with each other.
 func newNodes(t testing.TB, n int, configure func(*link.Config)) []*node {
+	t.Helper()
+	nodes := apart(t, n, configure)
+	join(t, nodes...)
+	return nodes
+}
+
+// apart returns n nodes that know each other's addresses.
+func apart(t testing.TB, n int, configure func(*link.Config)) []*node {
 	t.Helper()
 	var nodes []*node
 	for i := range n {
@@ -135,7 +161,6 @@ func newNodes(t testing.TB, n int, configure func(*link.Config)) []*node {
 			a.reach(b.id, b.addr())
 		}
 	}
-	join(t, nodes...)
 	return nodes
 }
 

@@ -12,14 +12,10 @@ import (
 
 // opened returns nodes whose links have no streams.
 func opened(t *testing.T, n int) []*node {
-	var nodes []*node
-	for i := range n {
-		nodes = append(nodes, newNode(t, i, nil))
-	}
+	nodes := apart(t, n, nil)
 	for _, a := range nodes {
 		var peers []int
 		for _, b := range nodes {
-			a.reach(b.id, b.addr())
 			if a != b {
 				peers = append(peers, b.id)
 			}
@@ -30,7 +26,7 @@ func opened(t *testing.T, n int) []*node {
 }
 
 func streams(n *node, peer int) int {
-	s, _ := n.mesh.Status(peer)
+	s := n.status(peer)
 	return s.Streams
 }
 
@@ -62,7 +58,7 @@ func TestStreamsComeWithTraffic(t *testing.T) {
 				t.Errorf("%d streams to a host that nobody spoke to", n)
 			}
 		}
-		if s, _ := nodes[from].mesh.Status(2); s.Err != nil {
+		if s := nodes[from].status(2); s.Err != nil {
 			t.Errorf("a link that nobody used has the error %v", s.Err)
 		}
 	}

@@ -24,7 +24,7 @@ func TestSlowStreamRests(t *testing.T) {
 		}
 	}), other}
 	join(t, nodes...)
-	must.Soon(t, "four streams", func() bool { s, _ := nodes[0].mesh.Status(1); return s.Streams == 4 })
+	nodes[0].full(1)
 	const segments, size = 60, 256 << 10
 	out := &outbox{t: t, limit: make(chan struct{}, 1)}
 	for op := range uint64(segments) {

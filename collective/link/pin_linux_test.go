@@ -1,7 +1,6 @@
 package link_test
 
 import (
-	"context"
 	"os"
 	"runtime"
 	"sync"
@@ -68,8 +67,8 @@ func TestStreamsBeside(t *testing.T) {
 		given[sets[i]] = true
 	}
 	handler := beside{on: map[unix.CPUSet]int{}, policies: map[int]int{}}
-	a := newNode(t, 0, func(c *link.Config) { c.Streams = streams })
-	b := newNode(t, 1, func(c *link.Config) { c.Streams, c.Handler = streams, &handler })
+	nodes := apart(t, 2, func(c *link.Config) { c.Streams, c.Handler = streams, &handler })
+	a, b := nodes[0], nodes[1]
 	b.mesh.Pin(func(stream int) {
 		if stream == 0 {
 			return
@@ -79,19 +78,7 @@ func TestStreamsBeside(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	a.reach(1, b.addr())
-	b.reach(0, a.addr())
-	var up sync.WaitGroup
-	for _, n := range []*node{a, b} {
-		up.Go(func() {
-			ctx, cancel := context.WithTimeout(t.Context(), patience)
-			defer cancel()
-			if err := n.mesh.Connect(ctx, []int{1 - n.id}); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	up.Wait()
+	join(t, nodes...)
 	must.Soon(t, "all streams are up", func() bool { s, _ := a.mesh.Status(1); return s.Streams == streams })
 	for range segments {
 		a.mesh.Send(1, &link.Segment{Header: link.Header{Kind: link.Data}, Payload: make([]byte, 256<<10)})

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"gorun/collective/link"
 	"gorun/contrib/must"
 )
 
@@ -29,6 +30,15 @@ type proxy struct {
 // hold returns when a connection may pass on the nth thing that its dialer, or the other side, has sent; nil is at
 // once.
 type hold func(conn int, dialer bool, nth int, said []byte)
+
+// proxied returns two nodes, of which only the first one dials, through a proxy.
+func proxied(t *testing.T, configure func(*link.Config), slow func(i int) time.Duration) ([]*node, *proxy) {
+	nodes := apart(t, 2, configure)
+	p := newProxy(t, nodes[1].addr(), slow)
+	nodes[0].reach(1, p.ln.Addr().String())
+	nodes[1].reach(0, "127.0.0.1:1")
+	return nodes, p
+}
 
 func newProxy(t *testing.T, target string, slow func(i int) time.Duration) *proxy {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")

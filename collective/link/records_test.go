@@ -136,10 +136,12 @@ func TestOtherConfigurations(t *testing.T) {
 		"no encryption": {func(c *link.Config) { c.Encrypt = false }, "one of the hosts encrypts"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			nodes := []*node{newNode(t, 0, func(c *link.Config) { c.Encrypt = true }), newNode(t, 1, func(cfg *link.Config) {
+			nodes := apart(t, 2, func(cfg *link.Config) {
 				cfg.Encrypt = true
-				c.other(cfg)
-			})}
+				if cfg.Self == 1 {
+					c.other(cfg)
+				}
+			})
 			limit := patience
 			if c.want != link.ErrKey.Error() { // they go on trying
 				limit = time.Second
@@ -148,7 +150,6 @@ func TestOtherConfigurations(t *testing.T) {
 			defer cancel()
 			var both sync.WaitGroup
 			for i, n := range nodes {
-				n.reach(1-i, nodes[1-i].addr())
 				both.Go(func() {
 					if err := n.mesh.Connect(ctx, []int{1 - i}); err == nil || !strings.Contains(err.Error(), c.want) {
 						t.Errorf("host %d: %v, want %q", i, err, c.want)
@@ -157,7 +158,7 @@ func TestOtherConfigurations(t *testing.T) {
 			}
 			both.Wait()
 			for i, n := range nodes {
-				if s, _ := n.mesh.Status(1 - i); s.Attached != 0 || n.inbox.placed.Load() != 0 {
+				if s := n.status(1 - i); s.Attached != 0 || n.inbox.placed.Load() != 0 {
 					t.Errorf("host %d: %+v", i, s)
 				}
 			}
@@ -197,15 +198,11 @@ func TestHostileRelay(t *testing.T) {
 			}
 			var found atomic.Int64
 			got := make(chan string, 8)
-			nodes := []*node{}
-			for id := range 2 {
-				nodes = append(nodes, newNode(t, id, func(cfg *link.Config) {
-					cfg.Check, cfg.Streams, cfg.BackoffMin = c.check, 1, time.Millisecond
-					cfg.Handler = believer{got}
-					cfg.Damaged = func(link.Damage) { found.Add(1) }
-				}))
-			}
-			relay := newProxy(t, nodes[1].addr(), nil)
+			nodes, relay := proxied(t, func(cfg *link.Config) {
+				cfg.Check, cfg.Streams, cfg.BackoffMin = c.check, 1, time.Millisecond
+				cfg.Handler = believer{got}
+				cfg.Damaged = func(link.Damage) { found.Add(1) }
+			}, nil)
 			relay.setHold(func(_ int, dialer bool, nth int, said []byte) {
 				if dialer && nth > 0 && len(said) >= 95 && found.Load() < 3 { // a frame with a payload
 					if c.attack != nil {
@@ -214,26 +211,14 @@ func TestHostileRelay(t *testing.T) {
 					attack(said)
 				}
 			})
-			nodes[0].reach(1, relay.ln.Addr().String())
-			nodes[1].reach(0, "127.0.0.1:1") // it waits for a connection
-			ctx, cancel := context.WithTimeout(t.Context(), patience)
-			defer cancel()
-			var both sync.WaitGroup
-			for i, n := range nodes {
-				both.Go(func() {
-					if err := n.mesh.Connect(ctx, []int{1 - i}); err != nil {
-						t.Error(err)
-					}
-				})
-			}
-			both.Wait()
+			join(t, nodes...)
 			nodes[0].mesh.Send(1, &link.Segment{Header: link.Header{Kind: c.kind, Flags: c.flags}, Payload: c.payload})
 			select {
 			case what := <-got:
 				if what != string(c.payload) {
 					t.Error("something else was delivered than was sent")
 				}
-			case <-ctx.Done():
+			case <-time.After(patience):
 				t.Error("nothing was delivered")
 			}
 			if tried.Load() == 0 || found.Load() == 0 {

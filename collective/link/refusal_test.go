@@ -22,16 +22,11 @@ func TestWrongKeyOrJobIsRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, liar := range []int{0, 1} { // as dialer, and as acceptor
-				nodes := []*node{}
-				for i := range 2 {
-					nodes = append(nodes, newNode(t, i, func(c *link.Config) {
-						if i == liar {
-							configure(c)
-						}
-					}))
-				}
-				nodes[0].reach(1, nodes[1].addr())
-				nodes[1].reach(0, nodes[0].addr())
+				nodes := apart(t, 2, func(c *link.Config) {
+					if c.Self == liar {
+						configure(c)
+					}
+				})
 				var wg sync.WaitGroup
 				for i := range nodes {
 					wg.Go(func() {
@@ -44,7 +39,7 @@ func TestWrongKeyOrJobIsRefused(t *testing.T) {
 				}
 				wg.Wait()
 				for i, n := range nodes {
-					if s, _ := n.mesh.Status(1 - i); s.Streams != 0 || s.Attached != 0 {
+					if s := n.status(1 - i); s.Streams != 0 || s.Attached != 0 {
 						t.Errorf("host %d has streams: %+v", i, s)
 					}
 				}
@@ -54,7 +49,7 @@ func TestWrongKeyOrJobIsRefused(t *testing.T) {
 }
 
 func TestWrongHostIsNamed(t *testing.T) {
-	nodes := []*node{newNode(t, 0, nil), newNode(t, 1, nil), newNode(t, 2, nil)}
+	nodes := apart(t, 3, nil)
 	nodes[0].reach(1, nodes[2].addr())
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
@@ -77,10 +72,7 @@ func TestConnectNamesWhoIsMissing(t *testing.T) {
 
 // TestHostileKeepNoPeersOut: neither do those who open connections again as they are closed.
 func TestHostileKeepNoPeersOut(t *testing.T) {
-	configure := func(c *link.Config) { c.HandshakeTimeout = 30 * time.Second }
-	nodes := []*node{newNode(t, 0, configure), newNode(t, 1, configure)}
-	nodes[0].reach(1, nodes[1].addr())
-	nodes[1].reach(0, nodes[0].addr())
+	nodes := apart(t, 2, func(c *link.Config) { c.HandshakeTimeout = 30 * time.Second })
 	for _, n := range nodes {
 		admittest.Flood(t, n.addr(), 300, "")
 		admittest.Flood(t, n.addr(), 300, "GET / HTTP/1.0\r\n")
@@ -93,10 +85,7 @@ func TestHostileKeepNoPeersOut(t *testing.T) {
 }
 
 func TestUnauthenticatedDoNotKeepPeersOut(t *testing.T) {
-	configure := func(c *link.Config) { c.HandshakeTimeout = 100 * time.Millisecond }
-	nodes := []*node{newNode(t, 0, configure), newNode(t, 1, configure)}
-	nodes[0].reach(1, nodes[1].addr())
-	nodes[1].reach(0, nodes[0].addr())
+	nodes := apart(t, 2, func(c *link.Config) { c.HandshakeTimeout = 100 * time.Millisecond })
 	for i := range 12 {
 		c, err := net.Dial("tcp", nodes[1].addr())
 		must.Do(t, err)

@@ -17,9 +17,7 @@ func TestAddressChange(t *testing.T) {
 	must.Soon(t, "traffic", func() bool { return nodes[0].inbox.delivered.Load() > 100 })
 	// Host 1 can no longer be reached where it was, and its streams are gone: it must come by itself.
 	nodes[0].reach(1, "127.0.0.1:1")
-	for c := nodes[0].ln.pick(0); c != nil; c = nodes[0].ln.pick(0) {
-		c.Close()
-	}
+	nodes[0].ln.closeAll()
 	before := nodes[0].inbox.delivered.Load()
 	must.Soon(t, "traffic", func() bool { return nodes[0].inbox.delivered.Load() > before+100 })
 	tr.finish(t, nodes)
@@ -35,7 +33,7 @@ func TestKick(t *testing.T) {
 		}
 		var before [2]uint64
 		for self := range nodes {
-			s, _ := nodes[self].mesh.Status(1 - self)
+			s := nodes[self].status(1 - self)
 			before[self] = s.Attached
 		}
 		for _, self := range kicking {
@@ -43,7 +41,7 @@ func TestKick(t *testing.T) {
 		}
 		for _, self := range kicking { // to the other side, one that has just come up there may be new enough
 			must.Soon(t, "new streams", func() bool {
-				s, _ := nodes[self].mesh.Status(1 - self)
+				s := nodes[self].status(1 - self)
 				return s.Attached >= before[self]+4
 			})
 		}
@@ -56,7 +54,7 @@ func TestRenew(t *testing.T) {
 	// The other side, which loses the old stream first, may not take a slow machine for a failed attempt and dial too.
 	nodes := newNodes(t, 2, func(c *link.Config) { c.FallbackDial = patience })
 	tr := startTraffic(t, nodes, length)
-	before, _ := nodes[0].mesh.Status(1)
+	before := nodes[0].status(1)
 	var gone string
 	nodes[0].mesh.Renew(1, func(local, _ net.Addr) bool {
 		if gone == "" {
@@ -65,11 +63,11 @@ func TestRenew(t *testing.T) {
 		return local.String() == gone
 	})
 	must.Soon(t, "a new stream", func() bool {
-		now, _ := nodes[0].mesh.Status(1)
+		now := nodes[0].status(1)
 		return now.Attached == before.Attached+1 && now.Streams == 4
 	})
 	tr.finish(t, nodes)
-	if now, _ := nodes[0].mesh.Status(1); now.Attached != before.Attached+1 {
+	if now := nodes[0].status(1); now.Attached != before.Attached+1 {
 		t.Errorf("%d streams came up, want one", now.Attached-before.Attached)
 	}
 }
@@ -93,15 +91,13 @@ func TestKickAbandonsAHangingDial(t *testing.T) {
 		}
 	})
 	block.Store(true)
-	for c := nodes[0].ln.pick(0); c != nil; c = nodes[0].ln.pick(0) {
-		c.Close()
-	}
+	nodes[0].ln.closeAll()
 	for range 4 {
 		<-hang
 	}
 	block.Store(false)
 	nodes[0].mesh.Kick(1)
-	must.Soon(t, "streams", func() bool { s, _ := nodes[0].mesh.Status(1); return s.Streams == 4 })
+	nodes[0].full(1)
 }
 
 // TestKickedOften: a host that is paused for moments renews its links again and again, faster than an attempt succeeds.
@@ -128,14 +124,12 @@ func TestKickedOften(t *testing.T) {
 			c.Dial = nil
 		}
 	})
-	before, _ := nodes[0].mesh.Status(1)
+	before := nodes[0].status(1)
 	slow.Store(true)
-	for c := nodes[0].ln.pick(0); c != nil; c = nodes[0].ln.pick(0) {
-		c.Close()
-	}
+	nodes[0].ln.closeAll()
 	must.Soon(t, "streams", func() bool {
 		nodes[0].mesh.Kick(1)
-		s, _ := nodes[0].mesh.Status(1)
+		s := nodes[0].status(1)
 		return s.Attached >= before.Attached+streams
 	})
 	if lost, all := abandoned.Load(), attempts.Load(); lost == 0 || 2*lost > all+streams {

@@ -85,8 +85,7 @@ func TestReconnectsInAnyOrder(t *testing.T) {
 		defer mu.Unlock()
 		return rng.IntN(n)
 	}
-	configure := func(c *link.Config) { c.FallbackDial = 5 * time.Millisecond }
-	nodes := []*node{newNode(t, 0, configure), newNode(t, 1, configure)}
+	nodes := apart(t, 2, func(c *link.Config) { c.FallbackDial = 5 * time.Millisecond })
 	var couriers []*courier
 	for i, n := range nodes {
 		c := newCourier(t, nodes[1-i].addr(), func(int, bool, int) { time.Sleep(time.Duration(random(10)) * time.Millisecond) })
@@ -97,7 +96,7 @@ func TestReconnectsInAnyOrder(t *testing.T) {
 	tr := startTraffic(t, nodes, func(op uint64) int { return length(op) / 4 })
 	attached := func() (n uint64) {
 		for i, host := range nodes {
-			s, _ := host.mesh.Status(1 - i)
+			s := host.status(1 - i)
 			n += s.Attached
 		}
 		return n
@@ -118,11 +117,11 @@ func TestReconnectsInAnyOrder(t *testing.T) {
 		must.Soon(t, "another stream", func() bool { return attached() > before })
 	}
 	for i, n := range nodes {
-		must.Soon(t, "all streams", func() bool { s, _ := n.mesh.Status(1 - i); return s.Streams == 4 })
+		n.full(1 - i)
 	}
 	tr.finish(t, nodes)
 	for i, n := range nodes {
-		s, _ := n.mesh.Status(1 - i)
+		s := n.status(1 - i)
 		c := couriers[i]
 		c.mu.Lock()
 		opened := len(c.passed)
@@ -171,7 +170,7 @@ func TestLateConnections(t *testing.T) {
 				})
 				dials.reach(1-id, c.ln.Addr().String())
 				join(t, nodes...)
-				must.Soon(t, "all streams", func() bool { s, _ := dials.mesh.Status(1 - id); return s.Streams == 4 })
+				dials.full(1 - id)
 				late.Store(true)
 				dials.mesh.Kick(1 - id) // whose proofs are under way
 				var held []int
@@ -200,11 +199,11 @@ func TestLateConnections(t *testing.T) {
 				stays.mesh.Forget(id)
 				must.Do(t, errors.Join(stays.mesh.Connect(ctx, []int{id}), <-connected))
 				for _, n := range nodes {
-					must.Soon(t, "all streams", func() bool { s, _ := n.mesh.Status(nodes[0].id + nodes[1].id - n.id); return s.Streams == 4 })
+					n.full(nodes[0].id + nodes[1].id - n.id)
 				}
 				tr := startTraffic(t, nodes, length)
 				must.Soon(t, "traffic", func() bool { return stays.inbox.delivered.Load() > 50 })
-				before, _ := stays.mesh.Status(id)
+				before := stays.status(id)
 				delivered := stays.inbox.delivered.Load()
 				close(release)
 				recorded, err := net.Dial("tcp", stays.addr())
@@ -223,7 +222,7 @@ func TestLateConnections(t *testing.T) {
 				must.Soon(t, "the end of the late connections", func() bool { return c.over(held) })
 				must.Soon(t, "traffic", func() bool { return stays.inbox.delivered.Load() > delivered+200 })
 				tr.finish(t, nodes)
-				now, _ := stays.mesh.Status(id)
+				now := stays.status(id)
 				if now.Attached != before.Attached || now.Streams != 4 || now.Lost != nil || len(stays.lost) > 0 {
 					t.Errorf("%d streams came up, %d are, lost %v", now.Attached-before.Attached, now.Streams, now.Lost)
 				}

@@ -39,7 +39,7 @@ func TestStatusCountsUpgraded(t *testing.T) {
 		c.Streams = 3
 		c.Upgrade = func(_ context.Context, conn net.Conn, _, _ int) (net.Conn, error) { return carrier{below(conn)}, nil }
 	})
-	if s, _ := nodes[0].mesh.Status(1); s.Upgraded != 3 || s.AckedBytes != 3<<20 || s.RTT != 7*time.Microsecond {
+	if s := nodes[0].status(1); s.Upgraded != 3 || s.AckedBytes != 3<<20 || s.RTT != 7*time.Microsecond {
 		t.Errorf("%d streams are upgraded, %d bytes acknowledged in %v, want 3 and %d in 7 µs", s.Upgraded, s.AckedBytes, s.RTT, 3<<20)
 	}
 }
@@ -70,7 +70,7 @@ func TestUpgradeNeedsBothSides(t *testing.T) {
 					t.Errorf("host %d upgraded %d streams, want %d", i, n, want)
 				}
 			}
-			if status, _ := nodes[0].mesh.Status(1); status.Streams != 3 || status.Upgraded != 0 {
+			if status := nodes[0].status(1); status.Streams != 3 || status.Upgraded != 0 {
 				t.Errorf("%d streams, %d of them upgraded", status.Streams, status.Upgraded)
 			}
 		})
@@ -102,7 +102,7 @@ func TestReopenAgainAndAgain(t *testing.T) {
 	must.Soon(t, "an upgraded stream", func() bool {
 		nodes[0].mesh.Reopen(1, 1)
 		nodes[1].mesh.Reopen(0, 1)
-		status, _ := nodes[0].mesh.Status(1)
+		status := nodes[0].status(1)
 		return status.Upgraded > 0
 	})
 	if n := attempts.Load(); n > 20 { // a few of both sides
