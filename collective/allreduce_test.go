@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"sync/atomic"
 	"testing"
 
 	"gorun/collective"
@@ -43,6 +44,18 @@ type testWorld struct {
 	cfg    collective.Config
 }
 
+// each runs f in every one of the worlds, and checks that all result memory is released in the end.
+func each(t *testing.T, worlds []testWorld, f func(t *testing.T, c *cluster, size int)) {
+	for _, w := range worlds {
+		t.Run(w.name, func(t *testing.T) {
+			refs := new(atomic.Int64)
+			w.cfg.Alloc = counting{refs}
+			f(t, newCluster(t, w.layout, 31, w.cfg), w.layout.size())
+			must.Soon(t, "all result memory is released", func() bool { return refs.Load() == 0 })
+		})
+	}
+}
+
 // byAlgorithm returns an uneven world for each algorithm.
 func byAlgorithm() (all []testWorld) {
 	for _, by := range schedule.Algorithms() {
@@ -71,9 +84,8 @@ func TestAllreduce(t *testing.T) {
 						continue
 					}
 					var checks []func()
-					for _, op := range allOps {
-						plan := kernel.Plan{Type: typ, Op: op, Pre: 1, Post: 1}
-						if plan.Check() != nil || typ == kernel.Bool && op == kernel.Average || n > 1000 && op != kernel.Sum && typ != kernel.Float32 {
+					for _, op := range reductions(typ) {
+						if n > 1000 && op != kernel.Sum && typ != kernel.Float32 {
 							continue
 						}
 						checks = append(checks, c.allreduce(fmt.Sprintf("%s.%s.%d", typ, op, n), typ, op, n, 1, 1))
@@ -156,83 +168,82 @@ func TestAllreduceBitsAreEqual(t *testing.T) {
 			var first []byte
 			for run := range 3 {
 				c := newCluster(t, w.layout, uint64(run), w.cfg)
-				const n = 5000
-				size := w.layout.size()
-				outs := make([][]byte, size)
-				var promises []*promise
-				for rank := range size {
-					rng := rand.New(rand.NewPCG(uint64(rank), 3))
-					v := make([]complex128, n)
-					for i := range v {
-						v[i] = complex(rng.NormFloat64(), 0)
-					}
-					outs[rank] = encode(kernel.Float32, v)
-					promises = append(promises, c.submit(rank, collective.Request{Kind: collective.Allreduce, Name: "x",
-						Type: kernel.Float32, Op: kernel.Average, Shape: []int{n}, In: outs[rank], Out: outs[rank]}))
-				}
-				for rank, p := range promises {
-					p.good()
-					if first == nil {
-						first = outs[0]
-					}
-					if !bytes.Equal(outs[rank], first) {
-						t.Fatalf("run %d: the result of rank %d has other bits", run, rank)
-					}
-				}
+				first = c.sameBits(kernel.Float32, kernel.Average, first, func(rank int) []byte { return encodeFloats(kernel.Float32, gradients(rank, 5000, 1)) })
 			}
 		})
 	}
 }
 
+// inPlace runs an allreduce on all ranks, and returns what it made of what they bring.
+func (c *cluster) inPlace(r collective.Request, bring func(rank int) []byte) [][]byte {
+	c.t.Helper()
+	r.Kind, r.Name = collective.Allreduce, "x"
+	var outs [][]byte
+	var promises []*promise
+	for rank := range c.layout.size() {
+		b := bring(rank)
+		r.Shape, r.In, r.Out = []int{len(b) / r.Type.Size()}, b, b
+		outs, promises = append(outs, b), append(promises, c.submit(rank, r))
+	}
+	ended(promises...)
+	return outs
+}
+
+// sameBits runs an allreduce, whose result must have the same bits on all ranks, and those of want unless that is nil.
+func (c *cluster) sameBits(typ kernel.Type, op kernel.Op, want []byte, bring func(rank int) []byte) []byte {
+	c.t.Helper()
+	outs := c.inPlace(collective.Request{Type: typ, Op: op}, bring)
+	for rank, out := range outs {
+		if !bytes.Equal(out, outs[0]) || want != nil && !bytes.Equal(out, want) {
+			c.t.Fatalf("%s of %s over %v: the result of rank %d has other bits", op, typ, c.layout, rank)
+		}
+	}
+	return outs[0]
+}
+
 // Ranks submit fifty names, each in an order of its own and at its own time.
 func TestAnyOrder(t *testing.T) {
-	for _, w := range worlds {
-		t.Run(w.name, func(t *testing.T) {
-			c := newCluster(t, w.layout, 2, w.cfg)
-			const names, n = 50, 700
-			size := w.layout.size()
-			type result struct {
-				rank, name int
-				out        []byte
-				p          *promise
-			}
-			results := make(chan []result, size)
-			for rank := range size {
-				c.mesh.wg.Go(func() {
-					var all []result
-					rng := rand.New(rand.NewPCG(uint64(rank), 4))
-					for _, name := range rng.Perm(names) {
-						in := encode(kernel.Int32, sample(kernel.Int32, kernel.Sum, rank*names+name, n))
-						p, err := c.try(rank, collective.Request{Kind: collective.Allreduce, Name: fmt.Sprint("grad.", name),
-							Type: kernel.Int32, Op: kernel.Sum, Shape: []int{n}, In: in, Out: in})
-						if err != nil {
-							t.Error(err)
-						}
-						all = append(all, result{rank, name, in, p})
+	each(t, worlds, func(t *testing.T, c *cluster, size int) {
+		const names, n = 50, 700
+		type result struct {
+			rank, name int
+			out        []byte
+			p          *promise
+		}
+		results := make(chan []result, size)
+		for rank := range size {
+			c.mesh.wg.Go(func() {
+				var all []result
+				rng := rand.New(rand.NewPCG(uint64(rank), 4))
+				for _, name := range rng.Perm(names) {
+					in := encode(kernel.Int32, sample(kernel.Int32, kernel.Sum, rank*names+name, n))
+					p, err := c.try(rank, collective.Request{Kind: collective.Allreduce, Name: fmt.Sprint("grad.", name),
+						Type: kernel.Int32, Op: kernel.Sum, Shape: []int{n}, In: in, Out: in})
+					if err != nil {
+						t.Error(err)
 					}
-					results <- all
-				})
-			}
-			for range size {
-				for _, r := range <-results {
-					if res := r.p.wait(); res.Err != nil {
-						t.Fatal(res.Err)
-					}
-					inputs := make([][]complex128, size)
-					for q := range inputs {
-						inputs[q] = sample(kernel.Int32, kernel.Sum, q*names+r.name, n)
-					}
-					if want := fold(kernel.Int32, kernel.Sum, 1, 1, inputs); !bytes.Equal(r.out, want) {
-						t.Fatalf("rank %d: wrong sum of name %d", r.rank, r.name)
-					}
+					all = append(all, result{rank, name, in, p})
+				}
+				results <- all
+			})
+		}
+		for range size {
+			for _, r := range <-results {
+				r.p.good()
+				inputs := make([][]complex128, size)
+				for q := range inputs {
+					inputs[q] = sample(kernel.Int32, kernel.Sum, q*names+r.name, n)
+				}
+				if want := fold(kernel.Int32, kernel.Sum, 1, 1, inputs); !bytes.Equal(r.out, want) {
+					t.Fatalf("rank %d: wrong sum of name %d", r.rank, r.name)
 				}
 			}
-			for _, e := range c.engines {
-				must.Soon(t, "no operation is open", func() bool { return len(e.Pending(epochStart)) == 0 })
-			}
-			if c.mesh.refused > 0 {
-				t.Errorf("%d segments were refused", c.mesh.refused)
-			}
-		})
-	}
+		}
+		for _, e := range c.engines {
+			must.Soon(t, "no operation is open", func() bool { return len(e.Pending(epochStart)) == 0 })
+		}
+		if c.mesh.refused > 0 {
+			t.Errorf("%d segments were refused", c.mesh.refused)
+		}
+	})
 }

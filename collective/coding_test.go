@@ -91,13 +91,12 @@ func TestCodedErrors(t *testing.T) {
 				for _, typ := range []kernel.Type{kernel.Float32, kernel.Float64} {
 					c := newCluster(t, l, 7, collective.Config{Segment: 1 << 10, Algorithm: by, Coding: coding})
 					size := l.size()
-					outs, promises := make([][]byte, size), make([]*promise, size)
 					sums, sizes := make([]float64, n), make([]float64, n)
 					per := 64 / typ.Size() // sizes are of lines, if these are coded together
 					if coding != kernel.CodingInt8 {
 						per = 1
 					}
-					for rank := range size {
+					got := decodeFloats(typ, c.sameBits(typ, kernel.Average, nil, func(rank int) []byte {
 						v := gradients(rank, n, 1)
 						for i := range v {
 							sums[i] += v[i]
@@ -107,17 +106,8 @@ func TestCodedErrors(t *testing.T) {
 							}
 							sizes[i] += top
 						}
-						outs[rank] = encodeFloats(typ, v)
-						promises[rank] = c.submit(rank, collective.Request{Kind: collective.Allreduce, Name: "g", Type: typ, Op: kernel.Average,
-							Shape: []int{n}, In: outs[rank], Out: outs[rank]})
-					}
-					for rank, p := range promises {
-						p.good()
-						if !bytes.Equal(outs[rank], outs[0]) {
-							t.Fatalf("%s by %s on %d hosts: rank %d has other bits", coding, by, len(l), rank)
-						}
-					}
-					got := decodeFloats(typ, outs[0])
+						return encodeFloats(typ, v)
+					}))
 					for i := range got {
 						if bound := bound(coding, len(l), sizes[i]) / float64(size); math.Abs(got[i]-sums[i]/float64(size)) > bound {
 							t.Fatalf("%s by %s on %d hosts: element %d is off by %g, more than %g", coding, by, len(l), i, got[i]-sums[i]/float64(size), bound)
@@ -139,18 +129,9 @@ func bound(c kernel.Coding, hosts int, size float64) float64 {
 func TestCodedAverageDoesNotOverflow(t *testing.T) {
 	c := newCluster(t, even(4, 1), 1, collective.Config{Segment: 1 << 10, Algorithm: schedule.ByRing, Coding: kernel.CodingFloat16})
 	for op, want := range map[kernel.Op]float64{kernel.Average: 60_000, kernel.Sum: math.Inf(1)} {
-		var outs [][]byte
-		var promises []*promise
-		for rank := range 4 {
-			outs = append(outs, encodeFloats(kernel.Float32, slicesOf(60_000, 2000)))
-			promises = append(promises, c.submit(rank, collective.Request{Kind: collective.Allreduce, Name: "x", Type: kernel.Float32, Op: op,
-				Shape: []int{2000}, In: outs[rank], Out: outs[rank]}))
-		}
-		for rank, p := range promises {
-			p.good()
-			if got := decodeFloats(kernel.Float32, outs[rank])[1234]; math.Abs(got-want) > 60 {
-				t.Errorf("%s: %g, want %g", op, got, want)
-			}
+		out := c.sameBits(kernel.Float32, op, nil, func(int) []byte { return encodeFloats(kernel.Float32, slicesOf(60_000, 2000)) })
+		if got := decodeFloats(kernel.Float32, out)[1234]; math.Abs(got-want) > 60 {
+			t.Errorf("%s: %g, want %g", op, got, want)
 		}
 	}
 }
@@ -209,13 +190,8 @@ func TestCodingOfARequest(t *testing.T) {
 	for coding, want := range map[kernel.Coding]int{kernel.CodingDefault: plain / 2, kernel.CodingNone: plain, kernel.CodingBFloat16: plain / 2,
 		kernel.CodingInt8: plain * 17 / 64} {
 		before := c.mesh.dataSent()
-		var promises []*promise
-		for rank := range 3 {
-			b := encodeFloats(kernel.Float32, gradients(rank, n, 1))
-			promises = append(promises, c.submit(rank, collective.Request{Kind: collective.Allreduce, Name: "x", Type: kernel.Float32, Op: kernel.Sum,
-				Coding: coding, Shape: []int{n}, In: b, Out: b}))
-		}
-		ended(promises...)
+		c.inPlace(collective.Request{Type: kernel.Float32, Op: kernel.Sum, Coding: coding},
+			func(rank int) []byte { return encodeFloats(kernel.Float32, gradients(rank, n, 1)) })
 		if got := c.mesh.dataSent() - before; got < want || got > want+want/1000 {
 			t.Errorf("%q: %d bytes on the wire, want %d", coding, got, want)
 		}

@@ -32,52 +32,48 @@ func code(t *testing.T, err error) collective.Code {
 // Every rank repeats the same names as fast as it can; nothing but the operations keeps the hosts
 // together, so that fast ranks meet hosts that have not finished the last use.
 func TestNamesAreReused(t *testing.T) {
-	for _, w := range worlds {
-		t.Run(w.name, func(t *testing.T) {
-			c := newCluster(t, w.layout, 6, w.cfg)
-			size := w.layout.size()
-			const rounds, n = 300, 40
-			var wg sync.WaitGroup
-			for rank := range size {
-				wg.Go(func() {
-					in := make([]byte, n)
-					for round := range rounds {
-						for i := range in {
-							in[i] = byte(rank + round + i)
+	each(t, worlds, func(t *testing.T, c *cluster, size int) {
+		const rounds, n = 300, 40
+		var wg sync.WaitGroup
+		for rank := range size {
+			wg.Go(func() {
+				in := make([]byte, n)
+				for round := range rounds {
+					for i := range in {
+						in[i] = byte(rank + round + i)
+					}
+					kind := collective.Allreduce
+					if round%7 == 0 {
+						kind = collective.Broadcast
+					}
+					p, err := c.try(rank, collective.Request{Kind: kind, Name: "again", Root: round % size,
+						Type: kernel.Uint8, Op: kernel.Sum, Shape: []int{n}, In: in, Out: in})
+					if err != nil {
+						t.Errorf("round %d: %v", round, err)
+						return
+					}
+					if r := p.wait(); r.Err != nil {
+						t.Errorf("round %d: %v", round, r.Err)
+						return
+					}
+					for i := range in {
+						want := round%size + round + i
+						if kind == collective.Allreduce {
+							want = size*(round+i) + size*(size-1)/2
 						}
-						kind := collective.Allreduce
-						if round%7 == 0 {
-							kind = collective.Broadcast
-						}
-						p, err := c.try(rank, collective.Request{Kind: kind, Name: "again", Root: round % size,
-							Type: kernel.Uint8, Op: kernel.Sum, Shape: []int{n}, In: in, Out: in})
-						if err != nil {
-							t.Errorf("round %d: %v", round, err)
+						if in[i] != byte(want) {
+							t.Errorf("round %d, rank %d: element %d is %d, want %d", round, rank, i, in[i], byte(want))
 							return
-						}
-						if r := p.wait(); r.Err != nil {
-							t.Errorf("round %d: %v", round, r.Err)
-							return
-						}
-						for i := range in {
-							want := round%size + round + i
-							if kind == collective.Allreduce {
-								want = size*(round+i) + size*(size-1)/2
-							}
-							if in[i] != byte(want) {
-								t.Errorf("round %d, rank %d: element %d is %d, want %d", round, rank, i, in[i], byte(want))
-								return
-							}
 						}
 					}
-				})
-			}
-			wg.Wait()
-			if c.mesh.refused > 0 {
-				t.Errorf("%d segments were refused", c.mesh.refused)
-			}
-		})
-	}
+				}
+			})
+		}
+		wg.Wait()
+		if c.mesh.refused > 0 {
+			t.Errorf("%d segments were refused", c.mesh.refused)
+		}
+	})
 }
 
 // A host may be one use ahead of another that has not heard the last ready message.

@@ -13,15 +13,11 @@ import (
 )
 
 func TestLeave(t *testing.T) {
-	for _, w := range worlds {
-		size := w.layout.size()
-		if size < 2 {
-			continue
+	each(t, worlds, func(t *testing.T, c *cluster, size int) {
+		if size > 1 {
+			lastLeaves(t, c)
 		}
-		t.Run(w.name, func(t *testing.T) {
-			lastLeaves(t, newCluster(t, w.layout, 10, w.cfg))
-		})
-	}
+	})
 }
 
 // lastLeaves has the last rank leave, while others wait for it.
@@ -65,31 +61,28 @@ func lastLeaves(t *testing.T, c *cluster) {
 
 // What a host declared ready before its rank left ends well, however late the others are.
 func TestLeaveAfterReady(t *testing.T) {
-	for _, w := range worlds {
-		if len(w.layout) < 3 {
-			continue
+	each(t, worlds, func(t *testing.T, c *cluster, _ int) {
+		if len(c.layout) < 3 {
+			return
 		}
-		t.Run(w.name, func(t *testing.T) {
-			c := newCluster(t, w.layout, 11, w.cfg)
-			leaver := c.layout[0][0]
-			const n = 3000
-			sum := func(rank int) *promise {
-				return c.submit(rank, sumIn(0, "x", make([]byte, n)))
-			}
-			var promises []*promise
-			for _, rank := range c.layout[0] {
+		leaver := c.layout[0][0]
+		const n = 3000
+		sum := func(rank int) *promise {
+			return c.submit(rank, sumIn(0, "x", make([]byte, n)))
+		}
+		var promises []*promise
+		for _, rank := range c.layout[0] {
+			promises = append(promises, sum(rank))
+		}
+		c.engines[0].Leave(1, leaver)
+		must.Soon(t, "all hosts know that the rank left", c.mesh.idle)
+		for _, ranks := range c.layout[1:] {
+			for _, rank := range ranks {
 				promises = append(promises, sum(rank))
 			}
-			c.engines[0].Leave(1, leaver)
-			must.Soon(t, "all hosts know that the rank left", c.mesh.idle)
-			for _, ranks := range c.layout[1:] {
-				for _, rank := range ranks {
-					promises = append(promises, sum(rank))
-				}
-			}
-			ended(promises...)
-		})
-	}
+		}
+		ended(promises...)
+	})
 }
 
 func TestAbort(t *testing.T) {

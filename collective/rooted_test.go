@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 
 	"gorun/collective"
@@ -14,34 +13,22 @@ import (
 )
 
 // rootedWorlds are 1 to 9 hosts, and hosts with several ranks.
-func rootedWorlds() []layout {
-	all := []layout{even(1, 3), even(2, 2), {{4, 0}, {2}, {1, 5, 3}}}
+var rootedWorlds = func() (all []testWorld) {
+	layouts := []layout{even(1, 3), even(2, 2), {{4, 0}, {2}, {1, 5, 3}}}
 	for hosts := 1; hosts <= 9; hosts++ {
-		all = append(all, even(hosts, 1))
+		layouts = append(layouts, even(hosts, 1))
+	}
+	for _, l := range layouts {
+		all = append(all, testWorld{fmt.Sprint(l), l, collective.Config{Segment: 256}})
 	}
 	return all
-}
-
-// eachRootedWorld runs f in every world, and checks that all result memory is released in the end.
-func eachRootedWorld(t *testing.T, f func(t *testing.T, c *cluster, size int)) {
-	for _, l := range rootedWorlds() {
-		t.Run(fmt.Sprint(l), func(t *testing.T) {
-			refs := new(atomic.Int64)
-			c := newCluster(t, l, 31, collective.Config{Segment: 256, Alloc: counting{refs}})
-			f(t, c, l.size())
-			must.Soon(t, "all result memory is released", func() bool { return refs.Load() == 0 })
-		})
-	}
-}
+}()
 
 // Every type and reduction, to every root, against the naive twin.
 func TestReduce(t *testing.T) {
-	eachRootedWorld(t, func(t *testing.T, c *cluster, size int) {
+	each(t, rootedWorlds, func(t *testing.T, c *cluster, size int) {
 		for typ := kernel.Uint8; typ <= kernel.Complex128; typ++ {
-			for i, op := range allOps {
-				if (kernel.Plan{Type: typ, Op: op, Pre: 1, Post: 1}).Check() != nil || typ == kernel.Bool && op == kernel.Average {
-					continue
-				}
+			for i, op := range reductions(typ) {
 				root := (i + int(typ)) % size
 				for _, shape := range [][]int{{}, {0}, {7, 3}, {1500}} {
 					n := 1
@@ -75,7 +62,7 @@ func TestReduce(t *testing.T) {
 }
 
 func TestGather(t *testing.T) {
-	eachRootedWorld(t, func(t *testing.T, c *cluster, size int) {
+	each(t, rootedWorlds, func(t *testing.T, c *cluster, size int) {
 		for root := range size {
 			for _, scale := range []int{0, 1, 90} {
 				var promises []*promise
@@ -108,7 +95,7 @@ func TestGather(t *testing.T) {
 
 // The root deals its rows out by splits, or evenly; what the others give is not looked at.
 func TestScatter(t *testing.T) {
-	eachRootedWorld(t, func(t *testing.T, c *cluster, size int) {
+	each(t, rootedWorlds, func(t *testing.T, c *cluster, size int) {
 		for root := range size {
 			for _, given := range []bool{false, true} {
 				rows := 40*size + 1
@@ -147,7 +134,7 @@ func TestScatter(t *testing.T) {
 
 // Every rank sends to every other one at the same time, in both directions.
 func TestSend(t *testing.T) {
-	eachRootedWorld(t, func(t *testing.T, c *cluster, size int) {
+	each(t, rootedWorlds, func(t *testing.T, c *cluster, size int) {
 		for _, n := range []int{0, 1, 3000} {
 			var promises []*promise
 			var checks []func()
@@ -183,7 +170,7 @@ func TestSend(t *testing.T) {
 
 // A rank that would receive from any rank hears which ones send, wherever they are, until it receives.
 func TestPeek(t *testing.T) {
-	eachRootedWorld(t, func(t *testing.T, c *cluster, size int) {
+	each(t, rootedWorlds, func(t *testing.T, c *cluster, size int) {
 		if size == 1 {
 			return
 		}

@@ -4,12 +4,10 @@ import (
 	"bytes"
 	"fmt"
 	"slices"
-	"sync/atomic"
 	"testing"
 
 	"gorun/collective"
 	"gorun/collective/kernel"
-	"gorun/contrib/must"
 )
 
 // share returns the rows [from, to) that the i-th of n ranks gets of rows.
@@ -19,34 +17,27 @@ func share(rows, i, n int) (from, to int) {
 }
 
 func TestReduceScatter(t *testing.T) {
-	for _, w := range worlds {
-		t.Run(w.name, func(t *testing.T) {
-			refs := new(atomic.Int64)
-			w.cfg.Alloc = counting{refs}
-			c := newCluster(t, w.layout, 6, w.cfg)
-			size := w.layout.size()
-			for _, rows := range []int{0, 1, size, 2*size + 1, 997} {
-				for _, typ := range []kernel.Type{kernel.Int8, kernel.Float16, kernel.Float32, kernel.Complex128} {
-					var checks []func()
-					for _, op := range ops {
-						if (kernel.Plan{Type: typ, Op: op, Pre: 1, Post: 1}).Check() != nil {
-							continue
-						}
-						pre, post := 1.0, 1.0
-						if op == kernel.Average {
-							pre, post = 2, 4
-						}
-						checks = append(checks, c.reduceScatter(fmt.Sprintf("%s.%s.%d", typ, op, rows), typ, op, []int{rows, 3}, pre, post))
+	each(t, worlds, func(t *testing.T, c *cluster, size int) {
+		for _, rows := range []int{0, 1, size, 2*size + 1, 997} {
+			for _, typ := range []kernel.Type{kernel.Int8, kernel.Float16, kernel.Float32, kernel.Complex128} {
+				var checks []func()
+				for _, op := range ops {
+					if (kernel.Plan{Type: typ, Op: op, Pre: 1, Post: 1}).Check() != nil {
+						continue
 					}
-					for _, check := range checks {
-						check()
+					pre, post := 1.0, 1.0
+					if op == kernel.Average {
+						pre, post = 2, 4
 					}
+					checks = append(checks, c.reduceScatter(fmt.Sprintf("%s.%s.%d", typ, op, rows), typ, op, []int{rows, 3}, pre, post))
+				}
+				for _, check := range checks {
+					check()
 				}
 			}
-			c.reduceScatter("rows of nothing", kernel.Int32, kernel.Sum, []int{7, 0}, 1, 1)()
-			must.Soon(t, "all result memory is released", func() bool { return refs.Load() == 0 })
-		})
-	}
+		}
+		c.reduceScatter("rows of nothing", kernel.Int32, kernel.Sum, []int{7, 0}, 1, 1)()
+	})
 }
 
 // reduceScatter submits an operation on all ranks and returns what waits for it and compares every rank's
