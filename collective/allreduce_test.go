@@ -168,7 +168,9 @@ func TestAllreduceBitsAreEqual(t *testing.T) {
 			var first []byte
 			for run := range 3 {
 				c := newCluster(t, w.layout, uint64(run), w.cfg)
-				first = c.sameBits(kernel.Float32, kernel.Average, first, func(rank int) []byte { return encodeFloats(kernel.Float32, gradients(rank, 5000, 1)) })
+				first = c.sameBits(kernel.Float32, kernel.Average, first, func(rank int) []byte {
+					return encodeFloats(kernel.Float32, gradients(rank, 5000, 1))
+				})
 			}
 		})
 	}

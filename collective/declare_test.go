@@ -22,6 +22,15 @@ func sumIn(group uint32, name string, b []byte) collective.Request {
 	return collective.Request{Kind: collective.Allreduce, Op: kernel.Sum, Name: name, Group: group, Type: kernel.Uint8, Shape: []int{len(b)}, In: b, Out: b}
 }
 
+// gather is an allgather of this shape.
+func gather(shape ...int) collective.Request {
+	n := 1
+	for _, d := range shape {
+		n *= d
+	}
+	return collective.Request{Kind: collective.Allgather, Name: "g", Type: kernel.Uint8, Shape: shape, In: make([]byte, n)}
+}
+
 // A rank uses its group before other members have declared it, whatever else it submits in between, and no one else is
 // asked.
 func TestDeclaredGroupAheadOfItsMembers(t *testing.T) {

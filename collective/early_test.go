@@ -94,9 +94,6 @@ func TestEarlySegmentsFitTheTensor(t *testing.T) {
 func TestEarlySegmentsHaveALimit(t *testing.T) {
 	broken := make(chan error, 100)
 	c := newCluster(t, even(3, 1), 23, collective.Config{Segment: 64, Stash: 1000, Broken: func(_ int, err error) { broken <- err }})
-	gather := func(n int) []*promise {
-		return c.everywhere(collective.Request{Kind: collective.Allgather, Name: "g", Type: kernel.Uint8, Shape: []int{n}, In: make([]byte, n)})
-	}
 	for range 20 { // what was kept is given back
 		var sent atomic.Bool
 		c.mesh.setHold(func(from, to int, h link.Header) bool {
@@ -105,7 +102,7 @@ func TestEarlySegmentsHaveALimit(t *testing.T) {
 			}
 			return from == 2 && to == 0 && h.Kind == link.Control
 		})
-		promises := gather(100)
+		promises := c.everywhere(gather(100))
 		must.Soon(t, "somebody sends to host 1", sent.Load)
 		c.mesh.setHold(nil)
 		for _, p := range promises {
@@ -116,7 +113,7 @@ func TestEarlySegmentsHaveALimit(t *testing.T) {
 		t.Fatalf("400 bytes at a time broke the world: %v", <-broken)
 	}
 	c.mesh.setHold(func(from, to int, h link.Header) bool { return from == 2 && to == 0 && h.Kind == link.Control })
-	gather(10000)
+	c.everywhere(gather(10000))
 	err := <-broken
 	if !strings.Contains(err.Error(), "1000 bytes") {
 		t.Errorf("what broke the world: %v", err)
@@ -161,7 +158,8 @@ func TestNoMemoryOnOneHost(t *testing.T) {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	for _, kind := range []collective.Kind{collective.Allgather, collective.Alltoall, collective.ReduceScatter, collective.Reduce, collective.Gather, collective.Scatter} {
-		for _, p := range c.everywhere(collective.Request{Kind: kind, Name: "r", Type: kernel.Uint8, Op: kernel.Sum, Shape: []int{n}, In: in}) {
+		r := collective.Request{Kind: kind, Name: "r", Type: kernel.Uint8, Op: kernel.Sum, Shape: []int{n}, In: in}
+		for _, p := range c.everywhere(r) {
 			if r := p.wait(); r.Err == nil || !strings.Contains(r.Err.Error(), "out of memory") {
 				t.Errorf("%s without memory: %v", p.what, r.Err)
 			}

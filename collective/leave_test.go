@@ -140,7 +140,7 @@ func TestAbortAfterTheResult(t *testing.T) {
 	var sums, gathers []*promise
 	for rank := range 2 {
 		sums = append(sums, c.submit(rank, sumIn(0, "x", make([]byte, n))))
-		gathers = append(gathers, c.submit(rank, collective.Request{Kind: collective.Allgather, Name: "y", Type: kernel.Uint8, Shape: []int{n}, In: make([]byte, n)}))
+		gathers = append(gathers, c.submit(rank, gather(n)))
 	}
 	must.Soon(t, "all is under way, nothing is acknowledged", func() bool {
 		return c.mesh.idle() && len(c.engines[0].Pending(epochStart))+len(c.engines[1].Pending(epochStart)) == 0

@@ -93,7 +93,8 @@ func TestSpillHasALimit(t *testing.T) {
 			return collective.Config{}
 		})
 		submit := func(n int) []*promise {
-			return c.everywhere(collective.Request{Kind: kind, Name: "p", Op: kernel.Sum, Root: 1, Type: kernel.Uint8, Shape: []int{n}, In: make([]byte, n)})
+			return c.everywhere(collective.Request{Kind: kind, Name: "p", Op: kernel.Sum, Root: 1, Type: kernel.Uint8,
+				Shape: []int{n}, In: make([]byte, n)})
 		}
 		for range 5 { // what was taken is given back
 			for rank, p := range submit(300) {
