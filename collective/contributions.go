@@ -1,5 +1,7 @@
 package collective
 
+import "slices"
+
 // contributions are what the ranks of this host submitted to an operation. Engine.mu guards them until it starts;
 // then they are constant.
 type contributions struct {
@@ -38,14 +40,7 @@ func (c *contributions) agree() bool {
 func (c *contributions) lacking() bool { return c.count < len(c.reqs) }
 
 // first returns the first local rank that submitted something, noRank if all of them joined.
-func (c *contributions) first() int {
-	for i, have := range c.have {
-		if have {
-			return i
-		}
-	}
-	return noRank
-}
+func (c *contributions) first() int { return slices.Index(c.have, true) }
 
 // rowsBefore returns the rows of a local rank's input before those for the to-th rank of the group.
 func (c *contributions) rowsBefore(index, to int) int64 {

@@ -166,10 +166,8 @@ func (u *use) lead() *Request {
 
 // announced returns what the op is as far as is known.
 func (u *use) announced() Kind {
-	for i := range u.own.reqs {
-		if u.own.have[i] {
-			return u.own.reqs[i].Kind
-		}
+	if i := u.own.first(); i >= 0 {
+		return u.own.reqs[i].Kind
 	}
 	return u.kind()
 }

@@ -108,22 +108,31 @@ func (t *readiness) check(o *op) *Error {
 	return t.inlines.check(o, lead, joined)
 }
 
-// remove ends a use of a name. What hosts declared about the next one becomes its beginning.
+// remove ends a use of a name. What hosts declared about the next one, and what ranks of this host contributed to it,
+// becomes its beginning.
 func (t *readiness) remove(o *op) {
-	if len(o.waiting) > 0 {
-		t.resume(o)
-		return
-	}
-	if o.ahead == 0 || o.group.removed || o.group.doomed(o.next) {
+	g := o.group
+	doomed := g.doomed(o.next)
+	if len(o.waiting) == 0 && (o.ahead == 0 || g.removed || doomed) {
 		delete(t.open, o.id)
-		if o.group.removed {
-			t.retire(o.group)
+		if g.removed {
+			t.retire(g)
 		}
 		return
 	}
-	n := t.begin(o.group, o.id, o.name)
+	n := t.begin(g, o.id, o.name)
 	n.startFrom(&o.ballot)
 	t.recorder.ahead(n)
+	for _, w := range o.waiting {
+		n.own.put(w.index, &w.req)
+		t.recorder.contributed(n, w.index)
+	}
+	o.waiting = o.waiting[:0]
+	if doomed {
+		delete(t.open, n.id)
+		t.report(event{op: n, err: g.left(n.announced(), n.name, g.gone[0])})
+		return
+	}
 	t.contributeZeros(n)
 }
 
@@ -141,24 +150,6 @@ func (t *readiness) contributeZeros(o *op) bool {
 	}
 	t.declare(o)
 	return true
-}
-
-// resume begins the next use of a name. Ranks of this host have contributed to it already.
-func (t *readiness) resume(o *op) {
-	n := t.begin(o.group, o.id, o.name)
-	n.startFrom(&o.ballot)
-	t.recorder.ahead(n)
-	for _, w := range o.waiting {
-		n.own.put(w.index, &w.req)
-		t.recorder.contributed(n, w.index)
-	}
-	o.waiting = o.waiting[:0]
-	if g := n.group; g.doomed(n.votes) {
-		delete(t.open, o.id)
-		t.report(event{op: n, err: g.left(n.announced(), n.name, g.gone[0])})
-		return
-	}
-	t.contributeZeros(n)
 }
 
 // endRound begins a new round: all ranks have joined, and may submit again.
@@ -182,28 +173,31 @@ func (t *readiness) endRound(g *group) {
 	}
 }
 
-// retire ends what can never start in a group that was removed, in the order of names, and forgets the group once
-// nothing more can.
+// retire ends what can never start in a group that was removed, and forgets the group once nothing more can.
 func (t *readiness) retire(g *group) {
-	var failed []*op
+	var failed []event
 	awaited := slices.ContainsFunc(g.pending, func(names map[string]bool) bool { return len(names) > 0 })
-	for id, o := range t.open {
+	for _, o := range t.open {
 		switch {
 		case o.group != g || o.full():
 		case o.promised():
 			awaited = true
 		default:
-			failed = append(failed, o)
-			delete(t.open, id)
+			failed = append(failed, event{op: o, err: &Error{Code: CodeInvalid,
+				Text: fmt.Sprintf("%s %q: process set %d was removed before all its ranks submitted their parts", o.announced(), o.name, g.id)}})
 		}
 	}
 	if !awaited {
 		delete(t.groups.byID, g.id)
 	}
-	slices.SortFunc(failed, func(a, b *op) int { return strings.Compare(a.name, b.name) })
-	for _, o := range failed {
-		t.report(event{op: o, err: &Error{Code: CodeInvalid,
-			Text: fmt.Sprintf("%s %q: process set %d was removed before all its ranks submitted their parts",
-				o.announced(), o.name, g.id)}})
+	t.fail(failed)
+}
+
+// fail ends operations that cannot start, in the order of names.
+func (t *readiness) fail(all []event) {
+	slices.SortFunc(all, func(a, b event) int { return strings.Compare(a.op.name, b.op.name) })
+	for _, e := range all {
+		delete(t.open, e.op.id)
+		t.report(e)
 	}
 }

@@ -3,7 +3,6 @@ package collective
 import (
 	"fmt"
 	"slices"
-	"strings"
 )
 
 // What readiness takes: contributions of this host's ranks, declarations of other hosts, and ranks that leave, join or
@@ -197,8 +196,7 @@ func (t *readiness) resolve(g *group, index int, name string) {
 	}
 }
 
-// leave takes note that a rank, of any host, takes part in nothing any more. What cannot start without it fails, in the
-// order of names.
+// leave takes note that a rank, of any host, takes part in nothing any more. What cannot start without it fails.
 func (t *readiness) leave(rank int) {
 	var failed []event
 	for _, g := range t.groups.byID {
@@ -221,10 +219,7 @@ func (t *readiness) leave(rank int) {
 			t.retire(g)
 		}
 	}
-	slices.SortFunc(failed, func(a, b event) int { return strings.Compare(a.op.name, b.op.name) })
-	for _, e := range failed {
-		t.report(e)
-	}
+	t.fail(failed)
 }
 
 // pause keeps what this host would declare from now on, or declares what was kept.

@@ -3,7 +3,6 @@ package collective
 import (
 	"errors"
 	"fmt"
-	"slices"
 
 	"gorun/collective/link"
 	"gorun/collective/schedule"
@@ -287,7 +286,7 @@ func (o *op) keep(peer int, h link.Header, payload []byte) error {
 
 // foresee returns the bytes of an operation whose size is what a rank of this host submitted, -1 if it depends on more.
 func (u *use) foresee() int64 {
-	if i := slices.Index(u.own.have, true); i >= 0 {
+	if i := u.own.first(); i >= 0 {
 		r := &u.own.reqs[i]
 		if r.Kind.reduces() || r.Kind == Broadcast || r.Kind == Send {
 			n, _ := BytesOf(r.Shape, r.Type)

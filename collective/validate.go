@@ -45,17 +45,13 @@ func (r *Request) normalize(g *group, rank int) *Error {
 		if err := r.checkRoot(g, rank); err != nil {
 			return err
 		}
-	case Barrier:
-		r.Root, r.Shape = 0, nil
-		r.clearTensor()
-		return nil
 	case AddGroup, RemoveGroup:
 		r.clearTensor()
 		return r.checkGroup(g)
-	case Join:
+	case Barrier, Join:
 		r.Root, r.Shape = 0, nil
 		r.clearTensor()
-		if g.id != 0 {
+		if r.Kind == Join && g.id != 0 {
 			return refuse("join: all ranks of the world take part, not only those of group %d", g.id)
 		}
 		return nil

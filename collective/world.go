@@ -151,19 +151,11 @@ func (g *group) left(kind Kind, name string, d departed) *Error {
 }
 
 func listRanks(ranks []int) string {
-	var b strings.Builder
-	b.WriteString("rank ")
+	word := "rank "
 	if len(ranks) > 1 {
-		b.Reset()
-		b.WriteString("ranks ")
+		word = "ranks "
 	}
-	for i, r := range ranks {
-		if i > 0 {
-			b.WriteByte(',')
-		}
-		fmt.Fprint(&b, r)
-	}
-	return b.String()
+	return word + strings.Trim(strings.ReplaceAll(fmt.Sprint(ranks), " ", ","), "[]")
 }
 
 // joining is what a group knows about ranks that joined.
