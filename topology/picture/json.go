@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"reflect"
 
 	"gorun/topology"
 )
@@ -67,14 +68,11 @@ const JSONHelp = `{"hosts": [host, …], "ring": [edge, …], "sites": [site, �
 
 // JSON renders the cluster for programs.
 func JSON(c Cluster) ([]byte, error) {
-	doc := document{Hosts: []topology.Host{}, Ring: []edge{}, Sites: []place{}}
-	for _, h := range c.Hosts {
-		doc.Hosts = append(doc.Hosts, full(h))
-	}
-	doc.Ring = append(doc.Ring, edgesOf(c.Hosts, c.Ring)...)
+	doc := document{Hosts: c.Hosts, Ring: edgesOf(c.Hosts, c.Ring)}
 	for _, s := range c.Sites {
 		doc.Sites = append(doc.Sites, place{s.Hosts, s.Labelled, s.By, s.Confidence, s.Why})
 	}
+	fill(reflect.ValueOf(&doc).Elem())
 	text, err := json.MarshalIndent(doc, "", "  ")
 	if err != nil {
 		return nil, fmt.Errorf("write topology: %w", err)
@@ -97,34 +95,19 @@ func edgesOf(hosts []topology.Host, legs []topology.Leg) (out []edge) {
 	return out
 }
 
-// full returns the host with empty lists in place of nil, so that programs always find a list.
-func full(h topology.Host) topology.Host {
-	h.Usable = append([]int{}, h.Usable...)
-	h.Nodes = append([]topology.Node{}, h.Nodes...)
-	for i, n := range h.Nodes {
-		h.Nodes[i].CPUs = append([]int{}, n.CPUs...)
-		h.Nodes[i].Distance = append([]int{}, n.Distance...)
-		h.Nodes[i].Caches = append([]topology.Cache{}, n.Caches...)
-		h.Nodes[i].Cores = append([][]int{}, n.Cores...)
-	}
-	h.NICs = append([]topology.NIC{}, h.NICs...)
-	for i, n := range h.NICs {
-		h.NICs[i].Addrs, h.NICs[i].Path = append([]string{}, n.Addrs...), append([]string{}, n.Path...)
-		h.NICs[i].Lower = append([]string{}, n.Lower...)
-	}
-	h.GPUs = append([]topology.GPU{}, h.GPUs...)
-	for i, g := range h.GPUs {
-		h.GPUs[i].Path, h.GPUs[i].Links = append([]string{}, g.Path...), append([]string{}, g.Links...)
-		h.GPUs[i].MIG = append([]topology.MIG{}, g.MIG...)
-	}
-	h.RDMA = append([]topology.RDMA{}, h.RDMA...)
-	for i, d := range h.RDMA {
-		h.RDMA[i].Ports = append([]topology.Port{}, d.Ports...)
-		for j, p := range d.Ports {
-			h.RDMA[i].Ports[j].GIDs = append([]topology.GID{}, p.GIDs...)
+// fill gives all lists in a value copies of their own, and empty ones in place of nil, so that programs always find a list.
+func fill(v reflect.Value) {
+	switch v.Kind() {
+	case reflect.Struct:
+		for _, field := range v.Fields() {
+			fill(field)
+		}
+	case reflect.Slice:
+		v.Set(reflect.AppendSlice(reflect.MakeSlice(v.Type(), 0, v.Len()), v))
+		for i := range v.Len() {
+			fill(v.Index(i))
 		}
 	}
-	return h
 }
 
 func tenth(x float64) float64 { return math.Round(x*10) / 10 }

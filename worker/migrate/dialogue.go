@@ -11,6 +11,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -297,7 +298,7 @@ func (d *Dialogue) happened(now time.Time, r reply) (events []Event, news bool) 
 		}
 		switch {
 		case d.op != nil && d.op.id == r.Operation:
-			e := d.end(now, status(r.Status))
+			e := d.end(now, cmp.Or(r.Status, "over"))
 			if r.Status == "failure" {
 				e.Kind = Stays
 			}
@@ -334,21 +335,8 @@ func (d *Dialogue) end(now time.Time, text string) Event {
 	id := d.op.id
 	d.over, d.op = id, nil
 	d.forgetSession(now)
-	kept := d.acks[:0]
-	for _, a := range d.acks {
-		if a != id {
-			kept = append(kept, a)
-		}
-	}
-	d.acks = kept
+	d.acks = slices.DeleteFunc(d.acks, func(a json.Number) bool { return a == id })
 	return Event{Kind: Ends, Operation: id.String(), Text: text}
-}
-
-func status(s string) string {
-	if s == "" {
-		return "over"
-	}
-	return s
 }
 
 func (d *Dialogue) acknowledge(id json.Number) {
