@@ -71,13 +71,26 @@ func (n *Network) FirstAddresses(interfaces []probe.Interface) ([]netip.Addr, er
 // addresses returns where the others find this host. A host that is alone listens only to itself; the NICs that
 // the user chose must exist all the same.
 func (n *Network) addresses(interfaces []probe.Interface) ([]netip.Addr, error) {
-	if n.job.Alone {
-		if list := n.job.NICs; len(list) > 0 && len(addresses(interfaces, netip.Addr{},
-			topology.ChosenNIC(list, n.cfg.Daemon.Host().NICs))) == 0 {
-			return nil, &UnknownNICsError{list, n.cfg.Daemon.Host().NICs}
-		}
-		return []netip.Addr{netip.MustParseAddr("127.0.0.1")}, nil
+	chosen, nics, hint := n.job.NICs, n.cfg.Daemon.Host().NICs, netip.Addr{}
+	if !n.job.Alone {
+		hint = n.hint()
 	}
+	addrs := addresses(interfaces, hint, topology.ChosenNIC(chosen, nics))
+	switch {
+	case len(chosen) > 0 && len(addrs) == 0:
+		return nil, &UnknownNICsError{chosen, nics}
+	case n.job.Alone:
+		return []netip.Addr{netip.MustParseAddr("127.0.0.1")}, nil
+	case len(chosen) == 0 && hint.IsLoopback(): // every host is this machine
+		addrs = append([]netip.Addr{hint}, addrs...)
+	case len(addrs) == 0:
+		return nil, errNoAddress
+	}
+	return addrs, nil
+}
+
+// hint returns the address of this host that comes first, invalid if none does.
+func (n *Network) hint() netip.Addr {
 	hint, err := netip.ParseAddr(n.job.LocalIP)
 	if err != nil {
 		hint = probe.SourceToward(n.job.Toward)
@@ -88,21 +101,7 @@ func (n *Network) addresses(interfaces []probe.Interface) ([]netip.Addr, error) 
 	if n.job.Open && hint.IsLoopback() { // hosts that come later may be anywhere
 		hint = probe.SourceToward(anywhere)
 	}
-	if len(n.job.NICs) > 0 {
-		addrs := addresses(interfaces, hint, topology.ChosenNIC(n.job.NICs, n.cfg.Daemon.Host().NICs))
-		if len(addrs) == 0 {
-			return nil, &UnknownNICsError{n.job.NICs, n.cfg.Daemon.Host().NICs}
-		}
-		return addrs, nil
-	}
-	addrs := addresses(interfaces, hint, topology.ChosenNIC(nil, nil))
-	if hint.IsLoopback() { // every host is this machine
-		addrs = append([]netip.Addr{hint}, addrs...)
-	}
-	if len(addrs) == 0 {
-		return nil, errNoAddress
-	}
-	return addrs, nil
+	return hint
 }
 
 // bindAddress is where this host listens. If hosts may join the job later, it may have other addresses by then, so it
