@@ -10,11 +10,11 @@ const mostUsed = 3
 
 // sendUsage answers the launcher.
 func (d *daemon) sendUsage(brief bool) {
-	if brief {
-		d.ranks.Monitor.Counted(&wire.Usage{Brief: true, Each: d.net.Each(mostUsed), Stolen: signs.Stolen()})
-		return
+	u := &wire.Usage{Brief: true, Each: d.net.Each(mostUsed), Stolen: signs.Stolen()}
+	if !brief {
+		u = d.usage()
 	}
-	d.ranks.Monitor.Usage(d.usage())
+	d.ranks.Monitor.Usage(u)
 }
 
 // usage returns what the launcher asks for each second, without what the ranks use.

@@ -131,13 +131,13 @@ func rooms() []Room {
 
 // roomIn returns what a directory has, or will have in the first of those above it that is there: nothing if none is.
 func roomIn(dir string, above ...string) Room {
+	var fs unix.Statfs_t
 	for _, at := range append([]string{dir}, above...) {
-		var fs unix.Statfs_t
 		if unix.Statfs(at, &fs) == nil {
-			return roomOf(dir, fs)
+			break
 		}
 	}
-	return Room{Dir: dir}
+	return roomOf(dir, fs)
 }
 
 // roomOf is what a file system has for a directory. Blocks count in fragments, which FUSE tells apart. Without inodes nothing is free.

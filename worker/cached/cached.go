@@ -102,21 +102,27 @@ func Open(getenv func(name string) string, try func(dir string) error) (dir stri
 
 // List returns the programs in a directory of the user's, those used last first.
 func List(dir string) (all []Program) {
-	if _, own := Own(dir); !own {
-		return nil
+	if _, own := Own(dir); own {
+		all = list(dir)
 	}
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return nil
+	for i := range all {
+		p := &all[i]
+		if info, err := os.Stat(filepath.Join(p.Dir, "gorun")); err == nil {
+			p.Size = info.Size()
+		}
 	}
-	for _, e := range entries {
-		if isHash().MatchString(e.Name()) && e.IsDir() {
-			p := Program{Dir: filepath.Join(dir, e.Name())}
-			p.Used = usedAt(p.Dir)
-			if info, err := os.Stat(filepath.Join(p.Dir, "gorun")); err == nil {
-				p.Size = info.Size()
+	return all
+}
+
+// list returns what is named by a hash in some directories, those used last first.
+func list(dirs ...string) (all []Program) {
+	for _, dir := range dirs {
+		entries, _ := os.ReadDir(dir) // which may not be there
+		for _, e := range entries {
+			if isHash().MatchString(e.Name()) && e.IsDir() {
+				at := filepath.Join(dir, e.Name())
+				all = append(all, Program{Dir: at, Used: usedAt(at)})
 			}
-			all = append(all, p)
 		}
 	}
 	slices.SortFunc(all, func(a, b Program) int { return b.Used.Compare(a.Used) })

@@ -5,7 +5,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"syscall"
 	"time"
 )
@@ -24,15 +23,10 @@ var Sent = time.Unix(1_000_000_000, 0)
 
 // listTrees returns the trees in a directory of the user's, those used last first.
 func listTrees(dir string) (all []Program) {
-	for _, kind := range []string{Trees, Pythons} {
-		entries, _ := os.ReadDir(filepath.Join(dir, kind))
-		for _, e := range entries {
-			if info, err := e.Info(); err == nil && e.IsDir() && isHash().MatchString(e.Name()) {
-				all = append(all, Program{Dir: filepath.Join(dir, kind, e.Name()), Used: info.ModTime(), Tree: true})
-			}
-		}
+	all = list(filepath.Join(dir, Trees), filepath.Join(dir, Pythons))
+	for i := range all {
+		all[i].Tree = true
 	}
-	slices.SortFunc(all, func(a, b Program) int { return b.Used.Compare(a.Used) })
 	return all
 }
 

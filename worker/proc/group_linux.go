@@ -169,9 +169,9 @@ func (g *Group) Interrupt(ctx context.Context, grace time.Duration) error {
 	return g.end(ctx, grace/3*2, grace)
 }
 
-func (g *Group) end(ctx context.Context, killTimeout, grace time.Duration) error {
+func (g *Group) end(ctx context.Context, patience, grace time.Duration) error {
 	reply := make(chan error, 1)
-	g.do(func() { g.stopBy(time.Now().Add(killTimeout), time.Now().Add(grace), killTimeout > 0, reply) })
+	g.do(func() { g.stopBy(time.Now().Add(patience), time.Now().Add(grace), patience > 0, reply) })
 	select {
 	case err := <-reply:
 		return err

@@ -161,32 +161,25 @@ func (m *Monitor) Failed() bool {
 	return false
 }
 
-// Usage adds what the ranks of this host use to a report, and sends it.
+// Usage adds what the ranks of this host use to a report, or only what they have counted to a brief one, and sends it.
 func (m *Monitor) Usage(msg *wire.Usage) {
+	msg.Epoch = m.world().Epoch
 	var pids []int
 	for _, number := range m.processes.running() {
 		pids = append(pids, m.processes.of(number).pid)
-	}
-	used, err := proc.Used(pids)
-	now := time.Now().UnixMicro()
-	if err != nil {
-		m.Log.Warn("read usage", "err", err)
-	}
-	msg.Epoch = m.world().Epoch
-	for _, number := range m.processes.running() {
-		pid := m.processes.of(number).pid
-		u := used[pid]
-		msg.Ranks = append(msg.Ranks, wire.RankUsage{Rank: number, CPUMS: u.CPU.Milliseconds(), RSS: u.RSS,
-			Processes: u.Processes, State: proc.Describe(pid), Split: m.split(number), Arena: m.arena(number), At: now})
-	}
-	m.Out.Write(msg)
-}
-
-// Counted adds what the ranks of this host have counted to a report, and sends it.
-func (m *Monitor) Counted(msg *wire.Usage) {
-	msg.Epoch = m.world().Epoch
-	for _, number := range m.processes.running() {
 		msg.Ranks = append(msg.Ranks, wire.RankUsage{Rank: number, Split: m.split(number)})
+	}
+	if !msg.Brief {
+		used, err := proc.Used(pids)
+		if err != nil {
+			m.Log.Warn("read usage", "err", err)
+		}
+		now := time.Now().UnixMicro()
+		for i, pid := range pids {
+			r, u := &msg.Ranks[i], used[pid]
+			r.CPUMS, r.RSS, r.Processes, r.State = u.CPU.Milliseconds(), u.RSS, u.Processes, proc.Describe(pid)
+			r.Arena, r.At = m.arena(r.Rank), now
+		}
 	}
 	m.Out.Write(msg)
 }
