@@ -33,23 +33,17 @@ func TestMismatchWithWhoComputes(t *testing.T) {
 				h, _ := startCounted(t, 3)
 				heard := make(chan struct{})
 				brought := make(chan struct{}, computing)
-				ranks(t, h, func(r *rank.Session) error {
-					x, err := newVector(r, "x", n)
-					if err != nil {
-						return err
-					}
+				ranks(t, h, func(r member) {
+					x := r.vector("x", n)
 					for range 5 {
-						if _, err := r.Do(&x.op); err != nil {
-							return err
-						}
+						r.do(&x.op)
 					}
-					wrong := func(err error) error {
+					wrong := func(err error) {
 						for _, word := range append([]string{"rank 2", fmt.Sprintf("[%d]", n)}, c.words...) {
 							if err == nil || !strings.Contains(err.Error(), word) {
-								return fmt.Errorf("rank %d heard %w, which does not say %s", r.Welcome.Rank, err, word)
+								r.must(fmt.Errorf("heard %w, which does not say %s", err, word))
 							}
 						}
-						return nil
 					}
 					if r.Welcome.Rank == 2 {
 						for range computing {
@@ -67,36 +61,25 @@ func TestMismatchWithWhoComputes(t *testing.T) {
 						since := time.Now()
 						_, err := r.Do(&o)
 						if late := time.Since(since); late > 5*time.Second { // a second, and what a busy machine takes
-							return fmt.Errorf("the error came after %v", late)
+							t.Errorf("the error came after %v", late)
 						}
 						close(heard)
-						if err := wrong(err); err != nil {
-							return err
-						}
+						wrong(err)
 					} else {
-						part, err := r.Submit(&x.op)
-						if err != nil {
-							return err
-						}
+						part := r.submit(&x.op)
 						brought <- struct{}{}
 						select {
 						case <-heard:
 						case <-time.After(c.looks):
 						}
-						if _, err := r.Wait(part); wrong(err) != nil {
-							return wrong(err)
-						}
+						_, err := r.Wait(part)
+						wrong(err)
 					}
 					for range 5 {
 						x.set(func(int) float32 { return 1 })
-						if _, err := r.Do(&x.op); err != nil {
-							return err
-						}
-						if err := x.check(func(int) float32 { return 3 }); err != nil {
-							return err
-						}
+						r.do(&x.op)
+						r.must(x.check(func(int) float32 { return 3 }))
 					}
-					return nil
 				})
 			})
 		}
@@ -110,57 +93,42 @@ func TestSumWithWhoComputes(t *testing.T) {
 	h := startConfigured(t, 3, collective.Config{Coding: kernel.CodingFloat16}, func(e session.Engine) session.Engine { return e })
 	h.begin()
 	brought, heard := make(chan struct{}), make(chan struct{})
-	ranks(t, h, func(r *rank.Session) error {
-		x, err := newVector(r, "x", 4)
-		if err != nil {
-			return err
-		}
+	ranks(t, h, func(r member) {
+		x := r.vector("x", 4)
 		mine := float32(int(1) << r.Welcome.Rank)
-		sum := func(o *rank.Operation) error {
+		sum := func(o *rank.Operation) {
 			x.set(func(int) float32 { return mine })
-			if _, err := r.Do(o); err != nil {
-				return err
-			}
-			return x.check(func(int) float32 { return 7 })
+			r.do(o)
+			r.must(x.check(func(int) float32 { return 7 }))
 		}
 		for range 5 {
-			if err := sum(&x.op); err != nil {
-				return err
-			}
+			sum(&x.op)
 		}
 		switch r.Welcome.Rank {
 		case byDaemon:
 			<-brought
 			asked := x.op
 			asked.Coding = kernel.CodingFloat16 // what the job does anyway, so it is the same sum, but not what the slot is for
-			err = sum(&asked)
+			sum(&asked)
 			close(heard)
 		case inSlot:
 			<-brought
-			err = sum(&x.op)
+			sum(&x.op)
 		case computes:
 			x.set(func(int) float32 { return mine })
-			var part uint32
-			if part, err = r.Submit(&x.op); err != nil {
-				return err
-			}
+			part := r.submit(&x.op)
 			close(brought)
 			select {
 			case <-heard:
 			case <-time.After(10 * time.Second):
-				return fmt.Errorf("rank %d waits for one that computes", byDaemon)
+				r.must(fmt.Errorf("rank %d waits for one that computes", byDaemon))
 			}
-			if _, err := r.Wait(part); err != nil {
-				return err
-			}
-			err = x.check(func(int) float32 { return 7 })
+			r.wait(part)
+			r.must(x.check(func(int) float32 { return 7 }))
 		}
 		for range 5 {
-			if err == nil {
-				err = sum(&x.op)
-			}
+			sum(&x.op)
 		}
-		return err
 	})
 }
 
@@ -170,54 +138,37 @@ func TestSumBesideWhoJoins(t *testing.T) {
 	const joins, waits, computes = 2, 1, 0 // ranks
 	h, _ := startCounted(t, 3)
 	brought, heard := make(chan struct{}, 2), make(chan struct{})
-	ranks(t, h, func(r *rank.Session) error {
-		x, err := newVector(r, "x", 4)
-		if err != nil {
-			return err
-		}
+	ranks(t, h, func(r member) {
+		x := r.vector("x", 4)
 		mine := float32(int(1) << r.Welcome.Rank)
-		bring := func() (uint32, error) {
+		bring := func() uint32 {
 			x.set(func(int) float32 { return mine })
-			return r.Submit(&x.op)
+			return r.submit(&x.op)
 		}
 		for range 5 {
-			part, err := bring()
-			if err != nil {
-				return err
-			}
-			if _, err := r.Wait(part); err != nil {
-				return err
-			}
+			r.wait(bring())
 		}
 		if r.Welcome.Rank != joins {
-			part, err := bring()
-			if err != nil {
-				return err
-			}
+			part := bring()
 			brought <- struct{}{}
 			if r.Welcome.Rank == computes {
 				select {
 				case <-heard:
 				case <-time.After(10 * time.Second):
-					return fmt.Errorf("rank %d waits for one that computes", waits)
+					r.must(fmt.Errorf("rank %d waits for one that computes", waits))
 				}
 			}
-			if _, err := r.Wait(part); err != nil {
-				return err
-			}
+			r.wait(part)
 			if r.Welcome.Rank == waits {
 				close(heard)
 			}
-			if err := x.check(func(int) float32 { return 3 }); err != nil {
-				return err
-			}
+			r.must(x.check(func(int) float32 { return 3 }))
 		} else {
 			for range 2 {
 				<-brought
 			}
 		}
-		_, err = r.Do(&rank.Operation{Kind: collective.Join, Name: "join"})
-		return err
+		r.do(&rank.Operation{Kind: collective.Join, Name: "join"})
 	})
 }
 
@@ -226,34 +177,22 @@ func TestNoMismatchWithWhatTheJobSays(t *testing.T) {
 	h := startConfigured(t, 2, collective.Config{Coding: kernel.CodingFloat16}, func(e session.Engine) session.Engine { return e })
 	h.begin()
 	brought := make(chan struct{})
-	ranks(t, h, func(r *rank.Session) error {
-		x, err := newVector(r, "x", 4)
-		if err != nil {
-			return err
-		}
+	ranks(t, h, func(r member) {
+		x := r.vector("x", 4)
 		for range 5 {
 			x.set(func(int) float32 { return 1 })
-			if _, err := r.Do(&x.op); err != nil {
-				return err
-			}
+			r.do(&x.op)
 		}
 		x.set(func(int) float32 { return 1 })
 		if r.Welcome.Rank == 1 {
 			<-brought
 			x.op.Coding = kernel.CodingFloat16
-			if _, err := r.Do(&x.op); err != nil {
-				return err
-			}
+			r.do(&x.op)
 		} else {
-			part, err := r.Submit(&x.op)
-			if err != nil {
-				return err
-			}
+			part := r.submit(&x.op)
 			close(brought)
-			if _, err := r.Wait(part); err != nil {
-				return err
-			}
+			r.wait(part)
 		}
-		return x.check(func(int) float32 { return 2 })
+		r.must(x.check(func(int) float32 { return 2 }))
 	})
 }

@@ -86,13 +86,10 @@ func TestRankTakesSlot(t *testing.T) {
 	for _, size := range []int{2, 3, 5} {
 		h, engine := startCounted(t, size)
 		const rounds = 60
-		ranks(t, h, func(r *rank.Session) error {
+		ranks(t, h, func(r member) {
 			for _, op := range []kernel.Op{kernel.Sum, kernel.Average} {
 				for _, n := range []int{1, 33, 16384} {
-					v, err := newVector(r, fmt.Sprintf("x.%d.%d", op, n), n)
-					if err != nil {
-						return err
-					}
+					v := r.vector(fmt.Sprintf("x.%d.%d", op, n), n)
 					v.op.Op = op
 					by := float32(1)
 					if op == kernel.Average {
@@ -100,16 +97,11 @@ func TestRankTakesSlot(t *testing.T) {
 					}
 					for k := range rounds {
 						v.set(func(i int) float32 { return float32((r.Welcome.Rank + 1) * (i%7 + k)) })
-						if _, err := r.Do(&v.op); err != nil {
-							return err
-						}
-						if err := v.check(func(i int) float32 { return float32(size*(size+1)/2*(i%7+k)) * by }); err != nil {
-							return fmt.Errorf("%s, round %d: %w", v.op.Name, k, err)
-						}
+						r.do(&v.op)
+						r.must(v.check(func(i int) float32 { return float32(size*(size+1)/2*(i%7+k)) * by }))
 					}
 				}
 			}
-			return nil
 		})
 		for _, op := range []kernel.Op{kernel.Sum, kernel.Average} {
 			for _, n := range []int{1, 33, 16384} {
@@ -125,37 +117,22 @@ func TestRankTakesSlot(t *testing.T) {
 func TestRankSlotIsRefused(t *testing.T) {
 	h, engine := startCounted(t, 2)
 	const rounds = 5
-	ranks(t, h, func(r *rank.Session) error {
+	ranks(t, h, func(r member) {
 		for _, change := range []func(o *rank.Operation){
 			func(o *rank.Operation) { o.Name, o.Op = "max", kernel.Max },
 			func(o *rank.Operation) { o.Name, o.Post = "scaled", 2 },
 			func(o *rank.Operation) { o.Name, o.Kind = "broadcast", collective.Broadcast },
 		} {
-			v, err := newVector(r, "", 8)
-			if err != nil {
-				return err
-			}
+			v := r.vector("", 8)
 			change(&v.op)
 			for range rounds {
-				if _, err := r.Do(&v.op); err != nil {
-					return err
-				}
+				r.do(&v.op)
 			}
 		}
-		v, err := newVector(r, "long", 16385) // a rank that does not stay cannot do its part of it
-		if err != nil {
-			return err
-		}
+		v := r.vector("long", 16385) // a rank that does not stay cannot do its part of it
 		for range rounds {
-			handle, err := r.Submit(&v.op)
-			if err != nil {
-				return err
-			}
-			if _, err := r.Wait(handle); err != nil {
-				return err
-			}
+			r.wait(r.submit(&v.op))
 		}
-		return nil
 	})
 	for _, name := range []string{"max", "scaled", "broadcast", "long"} {
 		if engine.of(name) != 2*rounds {
@@ -168,15 +145,9 @@ func TestRankSlotIsRefused(t *testing.T) {
 // changed.
 func TestRankLeavesSlot(t *testing.T) {
 	h, engine := startCounted(t, 3)
-	ranks(t, h, func(r *rank.Session) error {
-		short, err := newVector(r, "x", 8)
-		if err != nil {
-			return err
-		}
-		long, err := newVector(r, "x", 100)
-		if err != nil {
-			return err
-		}
+	ranks(t, h, func(r member) {
+		short := r.vector("x", 8)
+		long := r.vector("x", 100)
 		do := func(v *vector) error {
 			v.set(func(int) float32 { return 1 })
 			if _, err := r.Do(&v.op); err != nil {
@@ -186,15 +157,11 @@ func TestRankLeavesSlot(t *testing.T) {
 		}
 		for range 40 { // more often than slots of a name are opened again
 			for _, v := range []*vector{short, short, short, long} {
-				if err := do(v); err != nil {
-					return err
-				}
+				r.must(do(v))
 			}
 		}
 		for range 3 {
-			if err := do(short); err != nil {
-				return err
-			}
+			r.must(do(short))
 		}
 		var e *collective.Error
 		v := short
@@ -202,20 +169,16 @@ func TestRankLeavesSlot(t *testing.T) {
 			v = long
 		}
 		if err := do(v); !errors.As(err, &e) || e.Code != collective.CodeMismatch || !strings.Contains(e.Text, "rank 1") {
-			return fmt.Errorf("rank 1 changed its tensor, and what came of it is %v", err)
+			t.Errorf("rank 1 changed its tensor, and what came of it is %v", err)
 		}
 		for range 5 { // the job goes on
-			if err := do(short); err != nil {
-				return err
-			}
+			r.must(do(short))
 		}
 		for _, what := range []string{"compression fp16", "float32[2,4]"} {
 			other := *short
 			other.op.Name = "other." + what[:5]
 			for range 3 {
-				if err := do(&other); err != nil {
-					return err
-				}
+				r.must(do(&other))
 			}
 			switch {
 			case r.Welcome.Rank < 2:
@@ -225,10 +188,9 @@ func TestRankLeavesSlot(t *testing.T) {
 				other.op.Shape = []int{2, 4}
 			}
 			if err := do(&other); !errors.As(err, &e) || e.Code != collective.CodeMismatch || !strings.Contains(e.Text, what) {
-				return fmt.Errorf("rank 2 brought %s to a slot, and what came of it is %v", what, err)
+				t.Errorf("rank 2 brought %s to a slot, and what came of it is %v", what, err)
 			}
 		}
-		return nil
 	})
 	if engine.of("x") < 3*40 {
 		t.Errorf("%d parts came to the engine, fewer than changed", engine.of("x"))
@@ -343,18 +305,11 @@ func TestRankInSlotIsGivenUp(t *testing.T) {
 func TestRankSlotAlloc(t *testing.T) {
 	h, _ := startCounted(t, 2)
 	const rounds = 1000
-	ranks(t, h, func(r *rank.Session) error {
-		short, long, err := shortAndLong(r)
-		if err != nil {
-			return err
-		}
+	ranks(t, h, func(r member) {
+		short, long := r.vector("short", 16), r.vector("long", wideN)
 		do := func() {
 			for range rounds {
-				for _, v := range []*vector{short, long} {
-					if _, err := r.Do(&v.op); err != nil {
-						t.Error(err)
-					}
-				}
+				r.do(&short.op, &long.op)
 			}
 		}
 		do()
@@ -362,39 +317,30 @@ func TestRankSlotAlloc(t *testing.T) {
 			for range 4 { // as often as AllocsPerRun calls it
 				do()
 			}
-			return nil
+			return
 		}
 		if n := testing.AllocsPerRun(3, do); n > rounds/10 {
 			t.Errorf("%.0f allocations for %d operations", n, rounds)
 		}
-		return nil
 	})
 }
 
 // A rank that waits for another one for long sleeps, in a slot too.
 func TestRankWaitsAsleep(t *testing.T) {
 	h, _ := startCounted(t, 2)
-	ranks(t, h, func(r *rank.Session) error {
-		v, err := newVector(r, "x", 4)
-		if err != nil {
-			return err
-		}
+	ranks(t, h, func(r member) {
+		v := r.vector("x", 4)
 		for range 4 {
-			if _, err := r.Do(&v.op); err != nil {
-				return err
-			}
+			r.do(&v.op)
 		}
 		before := busy(t)
 		if r.Welcome.Rank == 0 {
 			time.Sleep(300 * time.Millisecond)
 		}
-		if _, err := r.Do(&v.op); err != nil {
-			return err
-		}
+		r.do(&v.op)
 		if spent := busy(t) - before; spent > 100*time.Millisecond {
-			return fmt.Errorf("waited 300 ms with %v of CPU time", spent)
+			t.Errorf("waited 300 ms with %v of CPU time", spent)
 		}
-		return nil
 	})
 }
 

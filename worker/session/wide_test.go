@@ -42,11 +42,8 @@ func TestRankTakesWideSlot(t *testing.T) {
 				}
 			}
 		}
-		ranks(t, h, func(r *rank.Session) error {
-			m, err := r.Alloc(8 << 20)
-			if err != nil {
-				return err
-			}
+		ranks(t, h, func(r member) {
+			m := r.alloc(8 << 20)
 			for _, apart := range []bool{false, true} {
 				for _, u := range uses {
 					n := u.op.Shape[0] * u.op.Type.Size()
@@ -63,20 +60,17 @@ func TestRankTakesWideSlot(t *testing.T) {
 						for i := range in {
 							in[i] = byte(random.Uint32())
 						}
-						if _, err := r.Do(&o); err != nil {
-							return err
-						}
+						r.do(&o)
 						got := m.Bytes[o.Out.Offset : o.Out.Offset+n]
 						switch {
 						case round == 0:
 							want = bytes.Clone(got)
 						case !bytes.Equal(got, want):
-							return fmt.Errorf("%s: round %d is not what the engine makes of it", o.Name, round)
+							t.Errorf("%s: round %d is not what the engine makes of it", o.Name, round)
 						}
 					}
 				}
 			}
-			return nil
 		})
 		for _, u := range uses {
 			for _, apart := range []bool{false, true} {
@@ -92,88 +86,55 @@ func TestRankTakesWideSlot(t *testing.T) {
 // later.
 func TestRankLeavesWideSlot(t *testing.T) {
 	h, engine := startCounted(t, 3)
-	ranks(t, h, func(r *rank.Session) error {
+	ranks(t, h, func(r member) {
 		var vs [2]*vector
 		for i := range vs {
-			v, err := newVector(r, "x", wideN)
-			if err != nil {
-				return err
-			}
-			vs[i] = v
+			vs[i] = r.vector("x", wideN)
 		}
-		sum := func(v *vector, stays bool) error {
+		sum := func(v *vector, stays bool) {
 			v.set(func(i int) float32 { return float32(i) })
 			if stays {
-				if _, err := r.Do(&v.op); err != nil {
-					return err
-				}
+				r.do(&v.op)
 			} else {
-				handle, err := r.Submit(&v.op)
-				if err != nil {
-					return err
-				}
-				if _, err := r.Wait(handle); err != nil {
-					return err
-				}
+				r.wait(r.submit(&v.op))
 			}
-			return v.check(func(i int) float32 { return 3 * float32(i) })
+			r.must(v.check(func(i int) float32 { return 3 * float32(i) }))
 		}
-		for k, change := range []func() error{
-			func() error { return sum(vs[0], true) },
-			func() error { return sum(vs[r.Welcome.Rank%2], true) },
-			func() error { return sum(vs[0], r.Welcome.Rank != 1) },
+		for _, change := range []func(){
+			func() { sum(vs[0], true) },
+			func() { sum(vs[r.Welcome.Rank%2], true) },
+			func() { sum(vs[0], r.Welcome.Rank != 1) },
 		} {
 			for range 4 {
-				if err := errors.Join(change(), sum(vs[0], true), sum(vs[0], true)); err != nil {
-					return fmt.Errorf("change %d: %w", k, err)
-				}
+				change()
+				sum(vs[0], true)
+				sum(vs[0], true)
 			}
 		}
-		return nil
 	})
 	if n := engine.of("x"); n < 3*6 || n > 3*22 {
 		t.Errorf("%d parts came to the engine: want those of the first use and of changes, and few others", n)
 	}
 }
 
-// shortAndLong are a tensor for a plain slot and one for a wide one.
-func shortAndLong(r *rank.Session) (short, long *vector, err error) {
-	if short, err = newVector(r, "short", 16); err == nil {
-		long, err = newVector(r, "long", wideN)
-	}
-	return short, long, err
-}
-
 // When a rank frees memory, the others unmap it.
 func TestFreedMemoryIsHidden(t *testing.T) {
 	h, _ := startCounted(t, 2)
 	most := 0
-	ranks(t, h, func(r *rank.Session) error {
+	ranks(t, h, func(r member) {
 		for range 30 {
-			v, err := newVector(r, "x", wideN)
-			if err != nil {
-				return err
-			}
+			v := r.vector("x", wideN)
 			for range 3 {
-				if _, err := r.Do(&v.op); err != nil {
-					return err
-				}
+				r.do(&v.op)
 			}
-			if err := r.Free(v.at.Memory); err != nil {
-				return err
-			}
-			if _, err := r.Do(&rank.Operation{Kind: collective.Barrier, Name: "freed"}); err != nil {
-				return err
-			}
+			r.must(r.Free(v.at.Memory))
+			r.do(&rank.Operation{Kind: collective.Barrier, Name: "freed"})
 			if r.Welcome.Rank == 0 {
 				maps, err := os.ReadFile("/proc/self/maps")
-				if err != nil {
-					return err
-				}
+				r.must(err)
 				most = max(most, strings.Count(string(maps), "gorun-arena"))
 			}
 		}
-		return nil
 	})
 	if most > 12 { // a rank may be some messages behind
 		t.Errorf("%d mappings of memory that was freed", most)
