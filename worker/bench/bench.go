@@ -93,12 +93,7 @@ func Op(name string) (kernel.Op, error) { return find("reduction", opsByName, na
 func find[T any](what string, m map[string]T, name string) (T, error) {
 	v, ok := m[name]
 	if !ok {
-		var names []string
-		for n := range m {
-			names = append(names, n)
-		}
-		slices.Sort(names)
-		return v, fmt.Errorf("unknown %s %q: one of %s", what, name, strings.Join(names, ", "))
+		return v, fmt.Errorf("unknown %s %q: one of %s", what, name, strings.Join(slices.Sorted(maps.Keys(m)), ", "))
 	}
 	return v, nil
 }

@@ -265,39 +265,20 @@ func TestRankInSlotIsGivenUp(t *testing.T) {
 		must.Soon(t, "rank 0 waits", func() bool { return len(h.server.Waiting(time.Now())) == 1 })
 		h.server.GiveUp(&collective.Error{Code: collective.CodeShutdown, Text: "x was given up"}, nil)
 	}()
-	var wg sync.WaitGroup
-	for self := range 2 {
-		wg.Go(func() {
-			err := func() error {
-				r, err := rank.Join(context.Background(), h.name, self, token(self))
-				if err != nil {
-					return err
-				}
-				defer r.Close()
-				v, err := newVector(r, "x", 4)
-				for k := 0; k < 4 && err == nil; k++ {
-					_, err = r.Do(&v.op)
-				}
-				used.Done()
-				if err != nil {
-					return err
-				}
-				if self == 1 {
-					<-late
-				}
-				for range 2 {
-					if _, err := r.Do(&v.op); failed(err) != nil {
-						return failed(err)
-					}
-				}
-				return nil
-			}()
-			if err != nil {
-				t.Errorf("rank %d: %v", self, err)
-			}
-		})
-	}
-	wg.Wait()
+	ranks(t, h, func(r member) {
+		v := r.vector("x", 4)
+		for range 4 {
+			r.do(&v.op)
+		}
+		used.Done()
+		if r.Welcome.Rank == 1 {
+			<-late
+		}
+		for range 2 {
+			_, err := r.Do(&v.op)
+			r.must(failed(err))
+		}
+	})
 	<-late
 }
 
