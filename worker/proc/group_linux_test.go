@@ -55,10 +55,8 @@ func zombies() []string {
 	stats, _ := filepath.Glob("/proc/[1-9]*/stat")
 	for _, file := range stats {
 		b, _ := os.ReadFile(file)
-		line := string(b)
-		f := strings.Fields(line[strings.LastIndexByte(line, ')')+1:])
-		if len(f) > 1 && f[0] == "Z" && f[1] == strconv.Itoa(os.Getpid()) {
-			found = append(found, line)
+		if bytes.Contains(b, fmt.Appendf(nil, ") Z %d ", os.Getpid())) {
+			found = append(found, string(b))
 		}
 	}
 	return found
@@ -118,8 +116,16 @@ func next(t *testing.T, g *proc.Group) proc.Exit {
 		return e
 	case <-time.After(within):
 		t.Fatal("no rank ended")
+		return proc.Exit{}
 	}
-	panic("unreachable")
+}
+
+// run starts a rank and returns how it ended, and what it wrote to its standard output.
+func run(t *testing.T, g *proc.Group, spec proc.Spec) (proc.Exit, string) {
+	t.Helper()
+	var out sink
+	g.Start(spec, &out, io.Discard)
+	return next(t, g), out.String()
 }
 
 func TestExits(t *testing.T) {
@@ -215,16 +221,13 @@ func TestLookup(t *testing.T) {
 		{"bin/greet", "/nowhere", dir + "/bin/greet"},
 		{"./bin/greet", "/nowhere", dir + "/bin/greet"},
 	} {
-		var out sink
-		g.Start(proc.Spec{Process: 1, Argv: []string{tt.argv}, Env: []string{"PATH=/wrong", "PATH=" + tt.path}, Dir: dir}, &out, io.Discard)
-		if e := next(t, g); e.Code != 0 || out.String() != fmt.Sprintf("%s %s %s 1 .\n", tt.found, dir, job) {
-			t.Errorf("%s in %s: %+v %q", tt.argv, tt.path, e, out.String())
+		e, out := run(t, g, proc.Spec{Process: 1, Argv: []string{tt.argv}, Env: []string{"PATH=/wrong", "PATH=" + tt.path}, Dir: dir})
+		if e.Code != 0 || out != fmt.Sprintf("%s %s %s 1 .\n", tt.found, dir, job) {
+			t.Errorf("%s in %s: %+v %q", tt.argv, tt.path, e, out)
 		}
 	}
-	var out sink
-	g.Start(proc.Spec{Argv: []string{"sh", "-c", "echo here"}, Env: nil}, &out, io.Discard)
-	if e := next(t, g); e.Code != 0 || out.String() != "here\n" {
-		t.Errorf("without PATH: %+v %q", e, out.String())
+	if e, out := run(t, g, proc.Spec{Argv: []string{"sh", "-c", "echo here"}}); e.Code != 0 || out != "here\n" {
+		t.Errorf("without PATH: %+v %q", e, out)
 	}
 }
 
@@ -239,9 +242,8 @@ func TestStreams(t *testing.T) {
 		t.Fatal("no standard input")
 	}
 	text := strings.Repeat("0123456789", 100_000)
-	if _, err := io.WriteString(in, text); err != nil {
-		t.Fatal(err)
-	}
+	_, err := io.WriteString(in, text)
+	must.Do(t, err)
 	in.Close()
 	if e := next(t, g); e.Code != 0 || out.String() != text || errs.String() != "done\n" {
 		t.Errorf("%+v, %d bytes, %q", e, len(out.String()), errs.String())
@@ -283,10 +285,8 @@ func TestStdinUnread(t *testing.T) {
 // TestOutputBeforeExit: all output is there when the Exit is.
 func TestOutputBeforeExit(t *testing.T) {
 	g, _ := open(t, proc.Config{})
-	var out sink
-	g.Start(shell(0, "head -c 5000000 /dev/zero; exit 4"), &out, io.Discard)
-	if e := next(t, g); e.Code != 4 || len(out.String()) != 5_000_000 {
-		t.Errorf("%+v with %d bytes", e, len(out.String()))
+	if e, out := run(t, g, shell(0, "head -c 5000000 /dev/zero; exit 4")); e.Code != 4 || len(out) != 5_000_000 {
+		t.Errorf("%+v with %d bytes", e, len(out))
 	}
 }
 
@@ -310,12 +310,10 @@ func TestClosedOutput(t *testing.T) {
 func TestAffinity(t *testing.T) {
 	g, _ := open(t, proc.Config{})
 	allowed := func(cpus []int) string {
-		var out sink
 		spec := shell(0, "grep Cpus_allowed_list /proc/self/status")
 		spec.CPUs = cpus
-		g.Start(spec, &out, io.Discard)
-		next(t, g)
-		_, list, _ := strings.Cut(strings.TrimSpace(out.String()), "\t")
+		_, out := run(t, g, spec)
+		_, list, _ := strings.Cut(strings.TrimSpace(out), "\t")
 		return list
 	}
 	all := allowed(nil)
@@ -340,16 +338,12 @@ func TestMemoryPolicy(t *testing.T) {
 	}
 	g, _ := open(t, proc.Config{})
 	policy := func(nodes []int) string {
-		var out sink
 		spec := shell(0, "head -n 1 /proc/self/numa_maps")
 		spec.Nodes = nodes
-		g.Start(spec, &out, io.Discard)
-		if e := next(t, g); e.Code != 0 {
-			t.Fatalf("%+v", e)
-		}
-		fields := strings.Fields(out.String())
-		if len(fields) < 2 {
-			t.Fatalf("%q", out.String())
+		e, out := run(t, g, spec)
+		fields := strings.Fields(out)
+		if e.Code != 0 || len(fields) < 2 {
+			t.Fatalf("%+v %q", e, out)
 		}
 		return fields[1]
 	}
@@ -441,9 +435,7 @@ func endsAs(t *testing.T, script string, sig syscall.Signal, code int, end func(
 	g.Start(shell(1, fmt.Sprintf(detach, n)+"echo up; wait; sleep 1000"), &out, io.Discard)
 	mark := fmt.Sprintf("sleep\x00%d", n)
 	must.Soon(t, "ranks are up", func() bool { return strings.Count(out.String(), "up\n") == 2 && len(carrying(mark)) == 4 })
-	if err := end(g); err != nil {
-		t.Error(err)
-	}
+	must.Do(t, end(g))
 	if left := append(carrying(job), carrying(mark)...); len(left) > 0 {
 		t.Errorf("%v is left", left)
 	}
@@ -515,14 +507,10 @@ func TestHurry(t *testing.T) {
 			t.Error("a rank started while the group stops")
 		}
 		if second {
-			if err := g.Stop(ctx, 0); err != nil {
-				t.Error(err)
-			}
+			must.Do(t, g.Stop(ctx, 0))
 		}
 		cancel()
-		if err := <-stopped; err != nil {
-			t.Error(err)
-		}
+		must.Do(t, <-stopped)
 		if e := next(t, g); !errors.Is(e.Err, proc.ErrStopping) {
 			t.Errorf("%+v", e)
 		}
@@ -586,9 +574,7 @@ func TestUnreadExits(t *testing.T) {
 	for rank := range 20 {
 		g.Start(shell(rank, "exit 1"), io.Discard, io.Discard)
 	}
-	if err := g.Stop(context.Background(), time.Minute); err != nil {
-		t.Error(err)
-	}
+	must.Do(t, g.Stop(context.Background(), time.Minute))
 	seen := map[int]bool{}
 	for range 20 {
 		seen[next(t, g).Process] = true
@@ -620,8 +606,6 @@ func TestCycles(t *testing.T) {
 				t.Fatalf("cycle %d left %v", i, left)
 			}
 		}
-		if err := g.Close(); err != nil { // again does no harm
-			t.Fatal(err)
-		}
+		must.Do(t, g.Close()) // again does no harm
 	}
 }

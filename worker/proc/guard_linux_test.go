@@ -126,7 +126,8 @@ func startGuarded(t *testing.T, script string) *guarded {
 	return g
 }
 
-func (g *guarded) code(t *testing.T) int {
+// ends waits for the end of the supervisor, with that code.
+func (g *guarded) ends(t *testing.T, code int) {
 	t.Helper()
 	ended := make(chan struct{})
 	go func() {
@@ -138,22 +139,20 @@ func (g *guarded) code(t *testing.T) int {
 	case <-time.After(within):
 		t.Fatalf("the supervisor did not end; output: %s", g.out)
 	}
-	return g.cmd.ProcessState.ExitCode()
+	if got := g.cmd.ProcessState.ExitCode(); got != code {
+		t.Errorf("exit code %d, want %d; output: %s", got, code, g.out)
+	}
 }
 
 func TestGuardPassesCode(t *testing.T) {
 	g := startGuarded(t, "exit 7")
-	if code := g.code(t); code != 7 {
-		t.Errorf("exit code %d, want 7; output: %s", code, g.out)
-	}
+	g.ends(t, 7)
 }
 
 // The runtime of a daemon looks after its threads less often than others do; its ranks do not notice.
 func TestSlack(t *testing.T) {
 	g := startGuarded(t, "echo slack of rank: $(cat /proc/self/timerslack_ns)")
-	if code := g.code(t); code != 0 {
-		t.Errorf("exit code %d; output: %s", code, g.out)
-	}
+	g.ends(t, 0)
 	if g.slack != time.Millisecond || !strings.Contains(g.out.String(), "slack of rank: 50000\n") {
 		t.Errorf("timers of the daemon may be %v late, want 1ms; of its rank, 50000 ns: %s", g.slack, g.out)
 	}
@@ -165,9 +164,7 @@ func TestDaemonKilled(t *testing.T) {
 	g := startGuarded(t, fmt.Sprintf(detach, n)+"wait; sleep 1000")
 	must.Soon(t, "4 sleepers", func() bool { return len(carrying(mark)) == 4 })
 	syscall.Kill(g.daemon, syscall.SIGKILL)
-	if code := g.code(t); code != 137 {
-		t.Errorf("exit code %d, want 137; output: %s", code, g.out)
-	}
+	g.ends(t, 137)
 	if left := carrying(mark); len(left) > 0 {
 		t.Errorf("the supervisor has ended, %v is left", left)
 	}
@@ -179,9 +176,7 @@ func TestSupervisorKilled(t *testing.T) {
 	g := startGuarded(t, fmt.Sprintf(detach, n)+"wait; sleep 1000")
 	must.Soon(t, "4 sleepers", func() bool { return len(carrying(mark)) == 4 })
 	g.cmd.Process.Kill()
-	if code := g.code(t); code != -1 {
-		t.Errorf("exit code %d", code)
-	}
+	g.ends(t, -1)
 	must.Soon(t, "nothing is left", func() bool { return len(carrying(mark)) == 0 && len(carrying(g.job)) == 0 })
 	// The daemon is sent TERM as well, which is not why it ends.
 	must.Soon(t, "the daemon says why it ends", func() bool { return strings.Contains(g.out.String(), "lost its supervisor") })
@@ -194,15 +189,13 @@ func TestGuardSignals(t *testing.T) {
 	}
 	begun := time.Now()
 	g.cmd.Process.Signal(syscall.SIGTERM)
-	if code := g.code(t); code != 78 {
-		t.Errorf("exit code %d, want the daemon's; output: %s", code, g.out)
-	}
+	g.ends(t, 78)
 	if took := time.Since(begun); took >= 2*time.Second {
 		t.Errorf("the daemon ends %v after TERM: it waits for a lifeline that nobody closes", took)
 	}
 	// A rank must be able to get an interrupt: nothing above it may have set it to be ignored.
 	g = startGuarded(t, `grep SigIgn /proc/self/status; echo end`)
-	g.code(t)
+	g.ends(t, 0)
 	_, mask, _ := strings.Cut(g.out.String(), "SigIgn:\t")
 	mask, _, _ = strings.Cut(mask, "\n")
 	if ignored, err := strconv.ParseUint(mask, 16, 64); err != nil || ignored&(1<<(syscall.SIGINT-1)|1<<(syscall.SIGQUIT-1)) != 0 {

@@ -42,9 +42,7 @@ func TestSweep(t *testing.T) {
 	g := startGuarded(t, fmt.Sprintf("setsid sleep %[1]d & (setsid sh -c 'sleep %[1]d & exit' &); (env -i setsid sh -c 'PATH=/usr/bin:/bin; (sleep %[1]d <&- >&- 2>&- &) ; exit' &); wait; sleep 1000", n))
 	must.Soon(t, "3 sleepers", func() bool { return len(carrying(mark)) == 3 })
 	g.killBoth(t)
-	if code := g.code(t); code != -1 {
-		t.Errorf("exit code %d", code)
-	}
+	g.ends(t, -1)
 	if left := len(carrying(mark)); left != 3 {
 		t.Logf("%d of 3 sleepers are left: a supervisor of this machine was faster", left)
 	}
@@ -162,11 +160,9 @@ func TestNextSupervisorSweeps(t *testing.T) {
 	defer by.Wait()
 	defer by.Process.Kill()
 	g.killBoth(t)
-	g.code(t)
+	g.ends(t, -1)
 	next := startGuarded(t, "exit 7")
-	if code := next.code(t); code != 7 {
-		t.Errorf("the next job: exit code %d; output: %s", code, next.out)
-	}
+	next.ends(t, 7)
 	must.Soon(t, "nothing of the dead job", func() bool { return len(sleeping(dead)) == 0 })
 	if n := len(sleeping(living)); n != 3 {
 		t.Errorf("%d of 3 sleepers of a job that lives are left", n)
@@ -181,7 +177,7 @@ func TestNextSupervisorSweeps(t *testing.T) {
 		syscall.Kill(pid, syscall.SIGKILL)
 	}
 	other.cmd.Process.Signal(syscall.SIGTERM)
-	other.code(t)
+	other.ends(t, 78)
 }
 
 // TestSweepInside: who sweeps in a container that a rank has made, where its daemon cannot be seen, spares what the rank has
@@ -200,7 +196,7 @@ func TestSweepInside(t *testing.T) {
 		t.Errorf("%d of 2 sleepers are left of a rank whose daemon lives: %s", left, g.out)
 	}
 	g.cmd.Process.Signal(syscall.SIGTERM)
-	g.code(t)
+	g.ends(t, 78)
 
 	// Of the same user, with supervisor and daemon in a namespace that no job has made.
 	host := exec.Command("unshare", "--pid", "--fork", "--mount-proc", "sh", "-c",
