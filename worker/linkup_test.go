@@ -50,15 +50,14 @@ func newGate(t *testing.T, to string, open <-chan struct{}) string {
 // their links, report that and go on trying: one of them may be paused, which the launcher knows. When they do reach
 // each other, their world begins.
 func TestLinksTakeLong(t *testing.T) {
-	hosts := []*conversation{startDaemonIn(t, t.Context(), 500*time.Millisecond), startDaemonIn(t, t.Context(), 500*time.Millisecond)}
+	impatient := Config{linkTimeout: 500 * time.Millisecond}
+	hosts := []*conversation{startDaemonWith(t, t.Context(), impatient), startDaemonWith(t, t.Context(), impatient)}
 	open := make(chan struct{})
 	roster := wire.Roster{Epoch: 1, Size: 2, MasterAddr: "127.0.0.1"}
 	for id, c := range hosts {
 		await[*wire.Hello](c)
-		if err := c.to.Write(&wire.Job{ID: "0123456789abcdef", Secret: make([]byte, 32), HostID: id, Name: "here", LocalIP: "127.0.0.1", Toward: "127.0.0.1", Slots: 1,
-			Argv: []string{"sleep", "100"}, Dir: "/", JobOptions: wire.JobOptions{Grace: time.Second}}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, c.to.Write(&wire.Job{ID: "0123456789abcdef", Secret: make([]byte, 32), HostID: id, Name: "here", LocalIP: "127.0.0.1", Toward: "127.0.0.1", Slots: 1,
+			Argv: []string{"sleep", "100"}, Dir: "/", JobOptions: wire.JobOptions{Grace: time.Second}}))
 		ready := await[*wire.Ready](c)
 		roster.Peers = append(roster.Peers, wire.Peer{ID: id, Name: "here", Gossip: ready.Gossip, Data: []string{newGate(t, ready.Data[0], open)}, Ranks: []int{id}})
 		roster.MasterPort = ready.Port
@@ -113,14 +112,10 @@ func TestLinksTakeLong(t *testing.T) {
 		}
 	}
 	for _, c := range hosts {
-		if err := c.to.Write(&wire.Stop{}); err != nil {
-			t.Error(err)
-		}
+		must.Do(t, c.to.Write(&wire.Stop{}))
 	}
 	reading.Wait()
 	for _, c := range hosts {
-		if err := <-c.ended; err != nil {
-			t.Error(err)
-		}
+		must.Do(t, <-c.ended)
 	}
 }

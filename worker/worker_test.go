@@ -51,12 +51,7 @@ type conversation struct {
 	elastic  bool // its job
 }
 
-func startDaemon(t *testing.T) *conversation { return startDaemonIn(t, t.Context(), 0) }
-
-// startDaemonIn starts a daemon that reports after so long that it does not reach others, 0 for the usual time.
-func startDaemonIn(t *testing.T, ctx context.Context, linkTimeout time.Duration) *conversation {
-	return startDaemonWith(t, ctx, Config{linkTimeout: linkTimeout})
-}
+func startDaemon(t *testing.T) *conversation { return startDaemonWith(t, t.Context(), Config{}) }
 
 func startDaemonWith(t *testing.T, ctx context.Context, cfg Config) *conversation {
 	inR, inW := io.Pipe()
@@ -90,20 +85,18 @@ func (c *conversation) stop() {
 	c.t.Helper()
 	must.Do(c.t, c.to.Write(&wire.Stop{}))
 	await[*wire.Done](c)
-	if err := c.end(); err != nil {
-		c.t.Error(err)
-	}
+	c.end()
 }
 
-func (c *conversation) end() error {
+// end waits for the end of the daemon.
+func (c *conversation) end() {
 	c.t.Helper()
 	go io.Copy(io.Discard, readerFunc(func(b []byte) (int, error) { _, err := c.from.Read(); return 0, err }))
 	select {
 	case err := <-c.ended:
-		return err
+		must.Do(c.t, err)
 	case <-time.After(20 * time.Second):
 		c.t.Fatal("the daemon does not end")
-		return nil
 	}
 }
 
@@ -188,15 +181,11 @@ func TestWorldLater(t *testing.T) {
 		t.Errorf("world %+v", w)
 	}
 	o := <-joined
-	if o.err != nil {
-		t.Fatal(o.err)
-	}
+	must.Do(t, o.err)
 	if o.rank.Welcome.Epoch != 1 || o.rank.Welcome.Size != 1 {
 		t.Errorf("the rank is in %+v", o.rank.Welcome)
 	}
-	if err := o.rank.Close(); err != nil {
-		t.Error(err)
-	}
+	must.Do(t, o.rank.Close())
 	c.stop()
 }
 
@@ -235,9 +224,7 @@ func TestLauncherGone(t *testing.T) {
 	c.begin("sleep", "1000")
 	await[*wire.Started](c)
 	c.hang()
-	if err := c.end(); err != nil {
-		t.Error(err)
-	}
+	c.end()
 }
 
 // TestLauncherLost: a launcher that is not heard any more ends the daemon's job as well; the host logs why its ranks
@@ -248,9 +235,7 @@ func TestLauncherLost(t *testing.T) {
 	c.begin("/bin/sleep", "1000")
 	await[*wire.Started](c)
 	c.breakOff(errors.New("nothing was heard of the launcher any more"))
-	if err := c.end(); err != nil {
-		t.Error(err)
-	}
+	c.end()
 	const want = "job 0123456789abcdef, sleep: nothing was heard of the launcher any more: its ranks on this host are ended"
 	if text := <-said; text != want {
 		t.Errorf("the host is told %q, want %q", text, want)
@@ -300,9 +285,7 @@ func TestShutDown(t *testing.T) {
 	if e := await[*wire.Exited](c); !e.Asked || e.Signal != int(syscall.SIGTERM) {
 		t.Errorf("exit %+v", e)
 	}
-	if err := c.end(); err != nil {
-		t.Error(err)
-	}
+	c.end()
 
 	c = startDaemon(t)
 	c.elastic = true
@@ -349,9 +332,7 @@ func TestDaemonStopped(t *testing.T) {
 	default:
 		t.Error("it did not wait until that was heard")
 	}
-	if err := c.end(); err != nil {
-		t.Error(err)
-	}
+	c.end()
 }
 
 // TestIncompleteJob: a job without a secret or a program does not begin.

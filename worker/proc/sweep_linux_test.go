@@ -46,9 +46,7 @@ func TestSweep(t *testing.T) {
 	if left := len(carrying(mark)); left != 3 {
 		t.Logf("%d of 3 sleepers are left: a supervisor of this machine was faster", left)
 	}
-	if err := proc.Sweep(g.job); err != nil {
-		t.Error(err)
-	}
+	must.Do(t, proc.Sweep(g.job))
 	if left := append(carrying(g.job), carrying(mark)...); len(left) > 0 {
 		t.Errorf("%v are left", left)
 	}
@@ -58,9 +56,7 @@ func TestSweep(t *testing.T) {
 func TestSweepSpares(t *testing.T) {
 	job := fmt.Sprintf("sparetest-%d", os.Getpid())
 	dir := t.TempDir()
-	if err := os.WriteFile(dir+"/worker", []byte("GORUN_JOB="+job+" GORUN_PROCESS=0 sleep 1000 & read _; kill $!; wait"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(dir+"/worker", []byte("GORUN_JOB="+job+" GORUN_PROCESS=0 sleep 1000 & read _; kill $!; wait"), 0o600))
 	daemon := &exec.Cmd{Path: "/bin/sh", Args: []string{proc.DaemonName, "worker", "--daemon"}, Dir: dir, Env: []string{"PATH=" + os.Getenv("PATH")}}
 	other := exec.Command("sleep", "1000")
 	other.Env = []string{"GORUN_JOB=" + job + "-other", "GORUN_PROCESS=0"}
@@ -79,9 +75,7 @@ func TestSweepSpares(t *testing.T) {
 		daemon.Wait()
 	}()
 	must.Soon(t, "the daemon's rank", func() bool { return len(carrying("GORUN_JOB="+job+"\x00")) == 2 })
-	if err := proc.Sweep(job); err != nil {
-		t.Error(err)
-	}
+	must.Do(t, proc.Sweep(job))
 	orphan.Wait()
 	if n := len(carrying("GORUN_JOB=" + job)); n != 2 {
 		t.Errorf("%d processes carry the mark of this job with a daemon, and of another; want 2", n)
@@ -109,9 +103,7 @@ func TestBrand(t *testing.T) {
 	brand := brandOf(inside)
 	inside.Process.Kill()
 	inside.Wait()
-	if err := g.Close(); err != nil {
-		t.Error(err)
-	}
+	must.Do(t, g.Close())
 	outside := sleeper(t)
 	if err := proc.Sweep(job); err != nil || syscall.Kill(outside.Process.Pid, 0) != nil || brandOf(outside) == brand {
 		t.Errorf("swept what began after the job, with brand %s: %v", brandOf(outside), err)

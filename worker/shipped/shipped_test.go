@@ -65,9 +65,7 @@ func TestContents(t *testing.T) {
 		os.RemoveAll(filepath.Join(s.dir, cached.Files))
 		os.Mkdir(filepath.Join(s.dir, cached.Files), 0o700)
 	}
-	if err := s.Take(tree, missing, strings.NewReader("onetwo")); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, s.Take(tree, missing, strings.NewReader("onetwo")))
 	dir, _, err := s.Build(tree, "")
 	must.Do(t, err)
 	if read(t, dir, "d/a")+read(t, dir, "d/b")+read(t, dir, "d/c")+read(t, dir, "link") != "onetwooneone" {
@@ -86,9 +84,7 @@ func TestContents(t *testing.T) {
 	if missing = s.Missing(tree); len(missing) != 1 {
 		t.Fatalf("missing %v after one was changed in place", missing)
 	}
-	if err := s.Take(tree, missing, strings.NewReader("two")); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, s.Take(tree, missing, strings.NewReader("two")))
 	_, changed, err := s.Build(tree, "")
 	must.Do(t, err)
 	if len(changed) != 3 || !s.Made(tree.Name(), "") || read(t, dir, "d/a.changed") != "mine" || read(t, dir, "d/b.changed") != "TWO" {
@@ -334,9 +330,7 @@ func TestCopy(t *testing.T) {
 		}()
 	}
 	for range 4 {
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
+		must.Do(t, <-ended)
 	}
 	if left, _ := filepath.Glob(filepath.Join(s.dir, cached.Trees, "*")); len(left) != 1 || read(t, s.dir, "trees/a") != long {
 		t.Errorf("left %q", left)
@@ -355,9 +349,7 @@ func TestBegin(t *testing.T) {
 			go func() { ended <- s.begin(at, "/usr/bin/python3.11", "3.11") }()
 		}
 		for range 4 {
-			if err := <-ended; err != nil {
-				t.Error(err)
-			}
+			must.Do(t, <-ended)
 		}
 		if left, _ := filepath.Glob(filepath.Join(s.dir, at, "bin", "*")); len(left) != 3 {
 			t.Errorf("left %q", left)
@@ -387,9 +379,7 @@ func TestTreesAreCleaned(t *testing.T) {
 	for _, tree := range []*wire.Tree{tree, written} {
 		missing := s.Missing(tree)
 		text := map[int]string{2: "onetwo", 1: "three"}[len(missing)]
-		if err := s.Take(tree, missing, strings.NewReader(text)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, s.Take(tree, missing, strings.NewReader(text)))
 		dir, _, err := s.Build(tree, "")
 		must.Do(t, err)
 		dirs = append(dirs, dir)
