@@ -109,13 +109,26 @@ func helloOf(rank int, token [32]byte) []byte {
 	return append(append(b, token[:]...), make([]byte, 8)...)
 }
 
-// join sends hello and waits for the welcome.
-func join(t testing.TB, name string, rank int) *client {
+// greet sends hello.
+func greet(t testing.TB, name string, rank int) *client {
 	t.Helper()
 	c := dial(t, name)
 	c.send(helloOf(rank, token(rank)))
+	return c
+}
+
+// join sends hello and waits for the welcome.
+func join(t testing.TB, name string, rank int) *client {
+	t.Helper()
+	c := greet(t, name, rank)
 	c.expect(65)
 	return c
+}
+
+func (c *client) goodbye() {
+	c.t.Helper()
+	c.send(words(6, 0))
+	c.expect(69)
 }
 
 func token(rank int) [32]byte { return [32]byte{0: byte(rank), 31: 1} }

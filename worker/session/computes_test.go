@@ -9,7 +9,6 @@ import (
 	"gorun/collective"
 	"gorun/collective/kernel"
 	"gorun/worker/rank"
-	"gorun/worker/session"
 )
 
 // All ranks that wait for a name hear at once of one that has something else for it, although others compute after they
@@ -90,8 +89,7 @@ func TestMismatchWithWhoComputes(t *testing.T) {
 // slot. Ranks that compute get it when they look, and then all take a slot again.
 func TestSumWithWhoComputes(t *testing.T) {
 	const byDaemon, inSlot, computes = 2, 1, 0 // ranks
-	h := startConfigured(t, 3, collective.Config{Coding: kernel.CodingFloat16}, func(e session.Engine) session.Engine { return e })
-	h.begin()
+	h := startConfigured(t, 3, collective.Config{Coding: kernel.CodingFloat16}, nil).begin()
 	brought, heard := make(chan struct{}), make(chan struct{})
 	ranks(t, h, func(r member) {
 		x := r.vector("x", 4)
@@ -174,8 +172,7 @@ func TestSumBesideWhoJoins(t *testing.T) {
 
 // Who asks for what the job does anyway has nothing else for a slot's name, and all get the sum.
 func TestNoMismatchWithWhatTheJobSays(t *testing.T) {
-	h := startConfigured(t, 2, collective.Config{Coding: kernel.CodingFloat16}, func(e session.Engine) session.Engine { return e })
-	h.begin()
+	h := startConfigured(t, 2, collective.Config{Coding: kernel.CodingFloat16}, nil).begin()
 	brought := make(chan struct{})
 	ranks(t, h, func(r member) {
 		x := r.vector("x", 4)

@@ -28,6 +28,13 @@ func (c *client) group(region uint32, signature int32, name string, handles ...u
 	c.send(head.encode())
 }
 
+// follow submits an allreduce that waits for its head.
+func (c *client) follow(handle, region uint32, name string) {
+	o := allreduce(handle, region, 4, name)
+	o.splits = []int32{-1}
+	c.send(o.encode())
+}
+
 // ends receives the end of operations in any order, and returns the texts of their errors.
 func (c *client) ends(handles ...uint32) map[uint32]string {
 	c.t.Helper()
@@ -59,8 +66,7 @@ func (c *client) note(b []byte, texts map[uint32]string) {
 
 // What follows an operation ends with it, on ranks that differ in it too, and nothing of it is left in flight.
 func TestFollowersEndWithTheirHead(t *testing.T) {
-	h := startReal(t, 2)
-	h.begin()
+	h := startReal(t, 2).begin()
 	var ranks []*client
 	var regions []uint32
 	for rank := range 2 {
@@ -99,8 +105,7 @@ func TestFollowersEndWithTheirHead(t *testing.T) {
 
 // A head that is refused, because of what follows it or by itself, takes its followers with it.
 func TestRefusedHead(t *testing.T) {
-	h := start(t, 1)
-	h.begin()
+	h := start(t, 1).begin()
 	c := join(t, h.name, 0)
 	region, _ := c.alloc(1 << 20)
 	for what, change := range map[string]func(*operation){
@@ -111,9 +116,7 @@ func TestRefusedHead(t *testing.T) {
 		"no such region":              func(o *operation) { o.in = 77 },
 	} {
 		for _, handle := range []uint32{2, 3} {
-			o := allreduce(handle, region, 4, fmt.Sprint("part", handle))
-			o.splits = []int32{-1}
-			c.send(o.encode())
+			c.follow(handle, region, fmt.Sprint("part", handle))
 		}
 		head := allreduce(1, region, 4, "g")
 		head.splits = []int32{2, 3}
@@ -132,8 +135,7 @@ func TestRefusedHead(t *testing.T) {
 
 // Held parts wait for what their head waits for; and of what is given up each rank hears why.
 func TestFollowersOfWhatIsGivenUp(t *testing.T) {
-	h := startReal(t, 2)
-	h.begin()
+	h := startReal(t, 2).begin()
 	c := join(t, h.name, 0)
 	region, _ := c.alloc(1 << 20)
 	c.group(region, 1, "g", 1, 2, 3)
@@ -174,9 +176,7 @@ func TestFollowerWithoutHead(t *testing.T) {
 		h.server.SetWorld(session.LocalWorld{Epoch: 1 + epoch, Size: 1, Hosts: 1, Places: []session.RankPlace{{CrossSize: 1}}})
 		c := join(t, h.name, 0)
 		region, _ := c.alloc(1 << 30) // all that a rank may have
-		o := allreduce(5, region, 4, "x")
-		o.splits = []int32{-1}
-		c.send(o.encode())
+		c.follow(5, region, "x")
 		c.send(words(8888, 0)) // there is no such message: the session ends
 		c.ended()
 		c.close()
@@ -185,14 +185,11 @@ func TestFollowerWithoutHead(t *testing.T) {
 
 // What follows a head that is refused because too much is in flight fails with it.
 func TestFollowersOfOneTooMany(t *testing.T) {
-	h := startBounded(t, 1, 3)
-	h.begin()
+	h := startBounded(t, 1, 3).begin()
 	c := join(t, h.name, 0)
 	region, _ := c.alloc(1 << 20)
 	for _, handle := range []uint32{1, 2, 3} {
-		o := allreduce(handle, region, 4, fmt.Sprint("part", handle))
-		o.splits = []int32{-1}
-		c.send(o.encode())
+		c.follow(handle, region, fmt.Sprint("part", handle))
 	}
 	head := allreduce(4, region, 4, "g")
 	head.splits = []int32{1, 2, 3}
@@ -211,8 +208,7 @@ func TestFollowersOfOneTooMany(t *testing.T) {
 
 // What a rank began before it joins counts, although what follows a head is submitted later; then all are in a new round.
 func TestFollowersOfWhoJoins(t *testing.T) {
-	h := startReal(t, 2)
-	h.begin()
+	h := startReal(t, 2).begin()
 	var ranks []*client
 	var regions []uint32
 	var memories [][]byte

@@ -14,8 +14,7 @@ func TestHostileUser(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root, to be another user")
 	}
-	h := start(t, 1)
-	h.begin()
+	h := start(t, 1).begin()
 	try := func(uid uint32) string {
 		cmd := exec.CommandContext(t.Context(), "/usr/bin/python3", "-c", `
 import socket, sys

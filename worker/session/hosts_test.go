@@ -93,7 +93,7 @@ func startHosts(t testing.TB, layout ...[]int) ([]*host, *wires) {
 		w.engines, hosts = append(w.engines, h.real), append(hosts, h)
 	}
 	for i, h := range hosts {
-		h.serve(t, realEngine{h.real}, layout[i])
+		h.serve(t, session.Config{Engine: realEngine{h.real}}, layout[i])
 		places := session.LocalWorld{Epoch: 5, Size: world.Size, Hosts: len(layout)}
 		for local, rank := range layout[i] {
 			places.Places = append(places.Places, session.RankPlace{Process: rank, Rank: rank, LocalRank: local, CrossRank: i, CrossSize: len(layout)})

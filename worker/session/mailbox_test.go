@@ -62,8 +62,7 @@ func (c *mailClient) announce(n int) bool {
 
 // TestMailbox: messages of all lengths, many more than there is room for at once, arrive once and in order.
 func TestMailbox(t *testing.T) {
-	h := start(t, 1)
-	h.begin()
+	h := start(t, 1).begin()
 	c := joinMailbox(t, h, 0)
 	c.post(le.AppendUint64(words(2, 99), 1<<20))
 	b, fd := c.expect(66)
@@ -111,8 +110,7 @@ func mailboxes(t *testing.T) int {
 
 // TestMailboxMemory: a mailbox takes nothing of the rank's memory for tensors, and goes with the session.
 func TestMailboxMemory(t *testing.T) {
-	h := start(t, 1)
-	h.begin()
+	h := start(t, 1).begin()
 	before := mailboxes(t)
 	c := join(t, h.name, 0)
 	c.alloc(1 << 30) // all that it may have
@@ -128,8 +126,7 @@ func TestMailboxMemory(t *testing.T) {
 
 // TestNoMailbox: a rank is told that there is no memory for a mailbox, and goes on by the socket. It asks once.
 func TestNoMailbox(t *testing.T) {
-	h := start(t, 1)
-	h.begin()
+	h := start(t, 1).begin()
 	c := join(t, h.name, 0)
 	var limit unix.Rlimit
 	must.Do(t, unix.Getrlimit(unix.RLIMIT_FSIZE, &limit))
@@ -151,8 +148,7 @@ func TestNoMailbox(t *testing.T) {
 
 // TestMailboxOfWhoEnds: what a rank has put there before it ends counts.
 func TestMailboxOfWhoEnds(t *testing.T) {
-	h := start(t, 2)
-	h.begin()
+	h := start(t, 2).begin()
 	h.engine.holdBack()
 	c := joinMailbox(t, h, 0)
 	region, _ := c.alloc(1 << 20)
@@ -179,8 +175,7 @@ func TestMailboxNonsense(t *testing.T) {
 		"a second mailbox":     func(c *mailClient) { c.post(words(15, 0)) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := start(t, 1)
-			h.begin()
+			h := start(t, 1).begin()
 			c := joinMailbox(t, h, 0)
 			do(c)
 			if b, _ := c.expect(70); le.Uint32(b[4:]) != uint32(collective.CodeInvalid) {

@@ -57,8 +57,7 @@ func (h *host) python(t testing.TB, rank int, args ...string) (*exec.Cmd, *bytes
 // TestPythonWorld runs the binding's own tests in worlds of several processes.
 func TestPythonWorld(t *testing.T) {
 	for _, size := range []int{1, 2, 3} {
-		h := start(t, size)
-		h.begin()
+		h := start(t, size).begin()
 		var ranks []*exec.Cmd
 		var outs []*bytes.Buffer
 		for rank := range size {
@@ -99,8 +98,7 @@ s.close()
 // rank's wait raises, and the memory of both is gone.
 func TestPythonKilled(t *testing.T) {
 	before := arenas(t)
-	h := start(t, 3)
-	h.begin()
+	h := start(t, 3).begin()
 	victim, _ := h.python(t, 0, "-c", stuck)
 	other, out := h.python(t, 1, "-c", stuck)
 	must.Soon(t, "both submitted", func() bool {
@@ -124,8 +122,7 @@ func TestPythonKilled(t *testing.T) {
 
 // TestPythonWithoutDaemon ends the daemon while a rank waits, and starts a rank with a wrong token.
 func TestPythonWithoutDaemon(t *testing.T) {
-	h := start(t, 2)
-	h.begin()
+	h := start(t, 2).begin()
 	rank, out := h.python(t, 0, "-c", stuck)
 	must.Soon(t, "submitted", func() bool { return h.engine.pending() == 1 })
 	h.engine.holdBack()

@@ -43,7 +43,7 @@ func (c *counted) of(name string) int {
 func startCounted(t testing.TB, size int) (*host, *counted) {
 	t.Helper()
 	var c *counted
-	h := startRealBehind(t, size, func(e session.Engine) session.Engine {
+	h := startConfigured(t, size, collective.Config{}, func(e session.Engine) session.Engine {
 		c = &counted{Engine: e, parts: map[string]int{}}
 		return c
 	})

@@ -94,8 +94,7 @@ func floats(b []byte) (v []float32) {
 }
 
 func TestRank(t *testing.T) {
-	h := start(t, 3)
-	h.begin()
+	h := start(t, 3).begin()
 	ranks(t, h, func(r member) {
 		if r.Welcome.Size != 3 || r.Welcome.Hosts != 1 || r.Welcome.LocalSize != 3 {
 			t.Errorf("welcome %+v", r.Welcome)
@@ -127,8 +126,7 @@ func TestRank(t *testing.T) {
 
 // A name is in flight until its rank has waited, however fast the other one is.
 func TestRankNames(t *testing.T) {
-	h := start(t, 2)
-	h.begin()
+	h := start(t, 2).begin()
 	ranks(t, h, func(r member) {
 		m := r.alloc(1 << 12)
 		at := rank.Piece{Memory: m, Bytes: 4}
@@ -157,8 +155,7 @@ func TestRankNames(t *testing.T) {
 }
 
 func TestRankGathers(t *testing.T) {
-	h := start(t, 2)
-	h.begin()
+	h := start(t, 2).begin()
 	ranks(t, h, func(r member) {
 		m := r.alloc(4)
 		op := rank.Operation{Kind: collective.Allgather, Name: "g", Type: kernel.Float32, Shape: []int{1}, In: rank.Piece{Memory: m, Bytes: 4}}
@@ -178,8 +175,7 @@ func TestRankGathers(t *testing.T) {
 }
 
 func TestRankIsRefused(t *testing.T) {
-	h := start(t, 1)
-	h.begin()
+	h := start(t, 1).begin()
 	if r, err := rank.Join(context.Background(), h.name, 0, token(7)); err == nil {
 		r.Close()
 		t.Error("a wrong token is accepted")
@@ -217,8 +213,7 @@ func TestRankIsReleased(t *testing.T) {
 		"daemon": func(h *host, _ func()) { h.stop() },
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := start(t, 2)
-			h.begin()
+			h := start(t, 2).begin()
 			ctx, cancel := context.WithCancel(context.Background())
 			defer cancel()
 			r, err := rank.Join(ctx, h.name, 0, token(0))

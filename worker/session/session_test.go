@@ -53,7 +53,7 @@ func startBounded(t testing.TB, size, operations int) *host {
 	t.Helper()
 	h := &host{pool: shm.NewPool(1 << 30), rejoined: make(chan rejoined, 16), new: make(chan int, 256), wanted: make(chan bool, 16), kept: make(chan uint32, 16)}
 	h.engine = newEngine(size, h.pool)
-	h.server = session.New(session.Config{Job: "test", Engine: h.engine, ArenaLimit: 1 << 30, Operations: operations,
+	h.serve(t, session.Config{Engine: h.engine, Operations: operations,
 		Rejoin: func(process int, epoch uint32, why string) {
 			if epoch > 0 {
 				h.rejoined <- rejoined{process, epoch, why}
@@ -61,45 +61,62 @@ func startBounded(t testing.TB, size, operations int) *host {
 				h.new <- process
 			}
 		}, Wanted: func() { h.wanted <- true },
-		Kept: func(epoch uint32) { h.kept <- epoch }})
-	var err error
-	if h.name, err = h.server.Listen(); err != nil {
-		t.Fatal(err)
-	}
-	for rank := range size {
-		h.server.Expect(rank, token(rank))
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- h.server.Run(ctx) }()
-	h.stop = func() {
-		if cancel == nil {
-			return
-		}
-		cancel()
-		cancel = nil
-		if err := <-ended; err != nil {
-			t.Errorf("run: %v", err)
-		}
-		h.pool.Close()
-	}
-	t.Cleanup(h.stop)
+		Kept: func(epoch uint32) { h.kept <- epoch }}, below(size))
 	return h
 }
 
+// below returns the ranks of a world of that size.
+func below(size int) (ranks []int) {
+	for rank := range size {
+		ranks = append(ranks, rank)
+	}
+	return ranks
+}
+
+// serve starts the server for ranks of this host, and the engine behind it if that is real.
+func (h *host) serve(t testing.TB, cfg session.Config, ranks []int) {
+	t.Helper()
+	cfg.Job, cfg.ArenaLimit = "test", 1<<30
+	h.server = session.New(cfg)
+	var err error
+	h.name, err = h.server.Listen()
+	must.Do(t, err)
+	for _, rank := range ranks {
+		h.server.Expect(rank, token(rank))
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended, stopped := make(chan error, 1), make(chan error, 1)
+	go func() { ended <- h.server.Run(ctx) }()
+	if h.real != nil {
+		go func() { stopped <- h.real.Run(ctx) }()
+	}
+	h.stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("run: %v", err)
+		}
+		if h.real != nil {
+			h.real.Close()
+			<-stopped
+		}
+		h.pool.Close()
+	})
+	t.Cleanup(h.stop)
+}
+
 // begin commits a world of all ranks.
-func (h *host) begin() {
+func (h *host) begin() *host {
 	w := session.LocalWorld{Epoch: 5, Size: h.engine.size, Hosts: 1}
 	for rank := range h.engine.size {
 		w.Places = append(w.Places, session.RankPlace{Process: rank, Rank: rank, LocalRank: rank, CrossSize: 1})
 	}
 	h.server.SetWorld(w)
+	return h
 }
 
 func TestWelcomeWaitsForWorld(t *testing.T) {
 	h := start(t, 2)
-	c := dial(t, h.name)
-	c.send(helloOf(1, token(1)))
+	c := greet(t, h.name, 1)
 	must.Soon(t, "connected", func() bool { return h.server.PID(1) != 0 })
 	if h.server.PID(0) != 0 {
 		t.Error("rank 0 is said to be connected")
@@ -138,8 +155,7 @@ func TestHandshakeRefuses(t *testing.T) {
 		"long":            append(bytes.Clone(good), 0),
 		"something else":  words(6, 0),
 	} {
-		h := start(t, 1)
-		h.begin()
+		h := start(t, 1).begin()
 		c := dial(t, h.name)
 		c.send(b)
 		if got, _ := c.receive(); got != nil {
@@ -197,8 +213,7 @@ func TestReportsWhyItLeft(t *testing.T) {
 		{"! X", "is not UTF-8"},
 		{"X ! a", ""},
 	} {
-		h := start(t, 2)
-		h.begin()
+		h := start(t, 2).begin()
 		ranks := []*client{join(t, h.name, 0), join(t, h.name, 1)}
 		var regions [2]uint32
 		for i, c := range ranks {
@@ -240,10 +255,8 @@ func TestReportsWhyItLeft(t *testing.T) {
 // whyLeft has process 0 wait for another world, and returns why, as the server reports it.
 func whyLeft(t *testing.T, h *host, c *client) string {
 	t.Helper()
-	c.send(words(6, 0))
-	c.expect(69)
-	again := dial(t, h.name)
-	again.send(helloOf(0, token(0)))
+	c.goodbye()
+	greet(t, h.name, 0)
 	select {
 	case got := <-h.rejoined:
 		if got.process != 0 {
@@ -258,8 +271,7 @@ func whyLeft(t *testing.T, h *host, c *client) string {
 
 // TestKept: a rank reports that it has committed its state, and the server knows in which world.
 func TestKept(t *testing.T) {
-	h := start(t, 1)
-	h.begin()
+	h := start(t, 1).begin()
 	c := join(t, h.name, 0)
 	c.send(words(13, 0))
 	select {
@@ -273,11 +285,9 @@ func TestKept(t *testing.T) {
 }
 
 func TestOneSessionPerRank(t *testing.T) {
-	h := start(t, 1)
-	h.begin()
+	h := start(t, 1).begin()
 	first := join(t, h.name, 0)
-	second := dial(t, h.name)
-	second.send(helloOf(0, token(0)))
+	second := greet(t, h.name, 0)
 	b, _ := second.expect(67)
 	if !strings.Contains(string(b[20:]), "connected already") {
 		t.Errorf("refusal %q", b[20:])
@@ -286,12 +296,10 @@ func TestOneSessionPerRank(t *testing.T) {
 	if len(h.engine.gone()) != 0 {
 		t.Error("the refused session counts as leaving")
 	}
-	first.send(words(6, 0))
-	first.expect(69)
+	first.goodbye()
 
 	// The same process may come back as soon as it has sent goodbye, and then waits for another world.
-	back := dial(t, h.name)
-	back.send(helloOf(0, token(0)))
+	back := greet(t, h.name, 0)
 	select {
 	case left := <-h.rejoined:
 		if left != (rejoined{process: 0, epoch: 5}) {
@@ -307,8 +315,7 @@ func TestOneSessionPerRank(t *testing.T) {
 }
 
 func TestRefusedOperations(t *testing.T) {
-	h := start(t, 2)
-	h.begin()
+	h := start(t, 2).begin()
 	c := join(t, h.name, 0)
 	region, _ := c.alloc(2 << 20) // exactly one granule
 	base := allreduce(1, region, 8, "x")
@@ -389,8 +396,7 @@ func TestMalformedEndsSession(t *testing.T) {
 		"handle in use":   {operation{kind: 4, in: none, out: none, name: "a"}.encode(), operation{kind: 4, in: none, out: none, name: "b"}.encode()},
 		"after goodbye":   {words(6, 0), words(6, 0)},
 	} {
-		h := start(t, 2)
-		h.begin()
+		h := start(t, 2).begin()
 		c := join(t, h.name, 0)
 		for _, m := range messages {
 			c.send(m)
@@ -406,8 +412,7 @@ func TestMalformedEndsSession(t *testing.T) {
 
 func TestNothingBeforeWorld(t *testing.T) {
 	h := start(t, 1)
-	c := dial(t, h.name)
-	c.send(helloOf(0, token(0)))
+	c := greet(t, h.name, 0)
 	c.send(le.AppendUint64(words(2, 1), 1))
 	b, _ := c.expect(70)
 	if !strings.Contains(string(b[16:]), "before the world") {
@@ -417,8 +422,7 @@ func TestNothingBeforeWorld(t *testing.T) {
 }
 
 func TestArenaLimit(t *testing.T) {
-	h := start(t, 1)
-	h.begin()
+	h := start(t, 1).begin()
 	c := join(t, h.name, 0)
 	for _, n := range []uint64{1<<30 + 1, math.MaxUint64, 1 << 63} {
 		c.send(le.AppendUint64(words(2, 5), n))
@@ -442,8 +446,7 @@ func TestArenaLimit(t *testing.T) {
 
 func TestOperationsAreBounded(t *testing.T) {
 	const limit = 300
-	h := startBounded(t, 2, limit)
-	h.begin()
+	h := startBounded(t, 2, limit).begin()
 	h.engine.holdBack()
 	c := join(t, h.name, 0)
 	for i := range uint32(limit + 1) {
@@ -459,8 +462,7 @@ func TestOperationsAreBounded(t *testing.T) {
 // reads, and a rank that goes on without reading is cut off.
 func TestRankThatDoesNotRead(t *testing.T) {
 	const n = 2000 // more than the socket holds
-	h := startBounded(t, 1, n)
-	h.begin()
+	h := startBounded(t, 1, n).begin()
 	c := join(t, h.name, 0)
 	for i := range uint32(n) {
 		c.send(operation{handle: i, kind: collective.Barrier, in: none, out: none, name: "b"}.encode())
@@ -483,8 +485,7 @@ func TestRankThatDoesNotRead(t *testing.T) {
 func TestMemoryOutlivesRank(t *testing.T) {
 	before := arenas(t)
 	for _, death := range []string{"free", "goodbye", "close"} {
-		h := start(t, 1)
-		h.begin()
+		h := start(t, 1).begin()
 		h.engine.holdBack()
 		c := join(t, h.name, 0)
 		region, m := c.alloc(1 << 20)
@@ -495,8 +496,7 @@ func TestMemoryOutlivesRank(t *testing.T) {
 			c.send(words(5, region))
 			c.alloc(1) // answered after the free
 		case "goodbye":
-			c.send(words(6, 0))
-			c.expect(69)
+			c.goodbye()
 			c.close()
 		default:
 			c.close()
@@ -524,8 +524,7 @@ func arenas(t testing.TB) int {
 
 func TestGone(t *testing.T) {
 	h := start(t, 3)
-	early := dial(t, h.name)
-	early.send(helloOf(0, token(0)))
+	early := greet(t, h.name, 0)
 	must.Soon(t, "connected", func() bool { return h.server.PID(0) != 0 })
 	h.server.GiveUp(fmt.Errorf("end job: %w", &collective.Error{Code: collective.CodeShutdown, Text: "rank 7 failed"}), nil)
 	for _, c := range []*client{early, dial(t, h.name)} {
@@ -536,12 +535,10 @@ func TestGone(t *testing.T) {
 		if le.Uint32(b[4:]) != uint32(collective.CodeShutdown) || string(b[16:]) != "rank 7 failed" {
 			t.Errorf("gone %x", b)
 		}
-		c.send(words(6, 0))
-		c.expect(69)
+		c.goodbye()
 	}
 	h.server.GiveUp(errors.New("host2 died"), nil)
-	c := dial(t, h.name)
-	c.send(helloOf(2, token(2)))
+	c := greet(t, h.name, 2)
 	if b, _ := c.expect(70); le.Uint32(b[4:]) != uint32(collective.CodeAborted) || string(b[16:]) != "host2 died" {
 		t.Errorf("gone %x", b)
 	}
@@ -566,13 +563,11 @@ func TestChanged(t *testing.T) {
 	second := join(t, h.name, 1)
 	changed(second, 3, 8)
 	h.server.Changed(6, true, false, 9) // of the next world
-	second.send(words(6, 0))
-	second.expect(69)
+	second.goodbye()
 }
 
 func TestStopEndsSessions(t *testing.T) {
-	h := start(t, 2)
-	h.begin()
+	h := start(t, 2).begin()
 	c := join(t, h.name, 0)
 	dial(t, h.name) // has sent nothing
 	h.stop()
@@ -614,8 +609,7 @@ func TestUpDown(t *testing.T) {
 
 // TestNoGarbage counts allocations of the whole process: client, server and engine.
 func TestNoGarbage(t *testing.T) {
-	h := start(t, 1)
-	h.begin()
+	h := start(t, 1).begin()
 	c := join(t, h.name, 0)
 	region, _ := c.alloc(1 << 20)
 	round := rounds(c, region)

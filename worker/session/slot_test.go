@@ -20,12 +20,13 @@ import (
 )
 
 // beginHere commits a world of this host alone.
-func (h *host) beginHere() {
+func (h *host) beginHere() *host {
 	w := session.LocalWorld{Epoch: 7, Size: h.engine.size, Hosts: 1, Host: "host1"}
 	for rank := range h.engine.size {
 		w.Places = append(w.Places, session.RankPlace{Process: rank, Rank: rank, LocalRank: rank, CrossSize: 1})
 	}
 	h.server.SetWorld(w)
+	return h
 }
 
 // slotClient is a rank that knows slots.
@@ -39,8 +40,7 @@ type slotClient struct {
 }
 
 func startSlots(t *testing.T, size int) (*host, []*slotClient) {
-	h := start(t, size)
-	h.beginHere()
+	h := start(t, size).beginHere()
 	var ranks []*slotClient
 	for rank := range size {
 		ranks = append(ranks, joinSlots(t, h, rank))
@@ -50,8 +50,7 @@ func startSlots(t *testing.T, size int) (*host, []*slotClient) {
 
 func joinSlots(t *testing.T, h *host, rank int) *slotClient {
 	t.Helper()
-	c := dial(t, h.name)
-	c.send(helloOf(rank, token(rank)))
+	c := greet(t, h.name, rank)
 	if b, _ := c.expect(65); le.Uint32(b[36:]) != 30 {
 		t.Fatalf("rank %d: flags %d of welcome, want 30", rank, le.Uint32(b[36:]))
 	}
@@ -228,8 +227,7 @@ func TestSlotNonsense(t *testing.T) {
 		ranks[0].ended()
 	}
 	// Where there are none, no one may ask for them.
-	h := start(t, 1)
-	h.beginHere()
+	h := start(t, 1).beginHere()
 	c := join(t, h.name, 0)
 	c.send(words(8, 0))
 	c.expect(70)
@@ -255,8 +253,7 @@ func TestSlotKilled(t *testing.T) {
 	if exec.Command(interpreter(), "-c", "import numpy").Run() != nil {
 		t.Skip("python3 has no numpy")
 	}
-	h := startReal(t, 2)
-	h.begin()
+	h := startReal(t, 2).begin()
 	path := filepath.Join(t.TempDir(), "met")
 	other, out := h.python(t, 1, "-c", inSlot, path)
 	victim, _ := h.python(t, 0, "-c", inSlot, path)
