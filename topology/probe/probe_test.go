@@ -33,7 +33,9 @@ func TestTrees(t *testing.T) {
 		t.Run(archive, func(t *testing.T) {
 			host := probetest.Probe(t, archive)
 			host.Arch = "amd64" // wherever the test runs
-			got := strings.Join(render(t, host), "\n") + "\n"
+			text, err := json.MarshalIndent(host, "", " ")
+			must.Do(t, err)
+			got := string(text) + "\n"
 			golden := strings.TrimSuffix(archive, ".txtar") + ".json"
 			if *update {
 				must.Do(t, os.WriteFile(golden, []byte(got), 0o644))
@@ -108,9 +110,7 @@ func TestIdentity(t *testing.T) {
 		must.Do(t, err)
 		return h
 	}
-	write := func(root, name, content string) {
-		must.Do(t, os.WriteFile(filepath.Join(root, name), []byte(content), 0o600))
-	}
+	write := func(root, name, content string) { write(t, root, name, content) }
 	const uuid, mac = "sys/class/dmi/id/product_uuid", "sys/class/net/ens192/address"
 	before := probed(func(string) {})
 	moved := probed(func(root string) { write(root, "proc/meminfo", "MemTotal: 12 kB") })
@@ -170,12 +170,10 @@ func TestIdentityOfContainers(t *testing.T) {
 	namespace := "pid:[1]"
 	container := func(start, mac string) topology.Host {
 		root := probetest.Unpack(t, "testdata/container.txtar")
-		mkTarget(t, filepath.Join(root, "etc"))
-		mkTarget(t, filepath.Join(root, "proc/sys/kernel/random"))
 		mkTarget(t, filepath.Join(root, "proc/self/ns"))
 		must.Do(t, os.Symlink(namespace, filepath.Join(root, "proc/self/ns/pid")))
 		for name, text := range map[string]string{"etc/machine-id": "the image's", "proc/sys/kernel/random/boot_id": start, "sys/class/net/eth0/address": mac} {
-			must.Do(t, os.WriteFile(filepath.Join(root, name), []byte(text), 0o600))
+			write(t, root, name, text)
 		}
 		h, err := probe.Probe(t.Context(), root)
 		must.Do(t, err)
@@ -216,10 +214,10 @@ func mkTarget(t *testing.T, dir string) {
 	must.Do(t, os.MkdirAll(dir, 0o755))
 }
 
-func render(t *testing.T, h topology.Host) []string {
-	text, err := json.MarshalIndent(h, "", " ")
-	must.Do(t, err)
-	return strings.Split(string(text), "\n")
+// write makes a file of a tree.
+func write(t *testing.T, root, name, content string) {
+	mkTarget(t, filepath.Dir(filepath.Join(root, name)))
+	must.Do(t, os.WriteFile(filepath.Join(root, name), []byte(content), 0o600))
 }
 
 // TestNothing has no file at all: everything is unknown, and that is no error.
@@ -293,8 +291,7 @@ func FuzzTree(f *testing.F) {
 			"sys/class/net/eth0/type": "1", "sys/class/net/eth0/operstate": "up", "sys/class/net/eth0/speed": limit,
 			"proc/driver/nvidia/gpus/x/information": memory,
 		} {
-			mkTarget(t, filepath.Dir(filepath.Join(root, name)))
-			must.Do(t, os.WriteFile(filepath.Join(root, name), []byte(content), 0o600))
+			write(t, root, name, content)
 		}
 		host, err := probe.Probe(context.Background(), root)
 		if err != nil || host.CPUs == 0 || host.CPUs < -1 || host.MemBytes < -1 || host.NICs[0].Speed < -1 {

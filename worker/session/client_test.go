@@ -16,8 +16,10 @@ var le = binary.LittleEndian
 
 // client is a rank: a socket, with the messages written out by hand so that it can also send nonsense.
 type client struct {
-	t  testing.TB
-	fd int
+	t      testing.TB
+	fd     int
+	region uint32 // the last that it has asked for
+	memory []byte // of the region
 }
 
 func dial(t testing.TB, name string) *client {
@@ -125,6 +127,17 @@ func join(t testing.TB, name string, rank int) *client {
 	return c
 }
 
+// joinAll has ranks join, each with a MiB of memory.
+func joinAll(t testing.TB, h *host, ranks []int) (all []*client) {
+	t.Helper()
+	for _, rank := range ranks {
+		c := join(t, h.name, rank)
+		c.alloc(1 << 20)
+		all = append(all, c)
+	}
+	return all
+}
+
 func (c *client) goodbye() {
 	c.t.Helper()
 	c.send(words(6, 0))
@@ -141,7 +154,8 @@ func (c *client) alloc(n int) (uint32, []byte) {
 	if le.Uint32(b[4:]) != 99 {
 		c.t.Fatalf("answer to request %d, want 99", le.Uint32(b[4:]))
 	}
-	return le.Uint32(b[8:]), c.mmap(fd, int(le.Uint64(b[16:])), unix.PROT_READ|unix.PROT_WRITE)
+	c.region, c.memory = le.Uint32(b[8:]), c.mmap(fd, int(le.Uint64(b[16:])), unix.PROT_READ|unix.PROT_WRITE)
+	return c.region, c.memory
 }
 
 func (c *client) mmap(fd, n, prot int) []byte {

@@ -15,12 +15,12 @@ import (
 )
 
 // group submits a head and what follows it: each an allreduce of 4 floats, with a signature of the whole.
-func (c *client) group(region uint32, signature int32, name string, handles ...uint32) {
+func (c *client) group(signature int32, name string, handles ...uint32) {
 	c.t.Helper()
-	head := allreduce(handles[0], region, 4, name)
+	head := allreduce(handles[0], c.region, 4, name)
 	head.root = signature
 	for i, handle := range handles[1:] {
-		o := allreduce(handle, region, 4, fmt.Sprint(name, ".part", i+2))
+		o := allreduce(handle, c.region, 4, fmt.Sprint(name, ".part", i+2))
 		o.inOffset, o.outOffset, o.root, o.splits = uint64(64*(i+1)), uint64(64*(i+1)), signature, []int32{-1}
 		c.send(o.encode())
 		head.splits = append(head.splits, int32(handle))
@@ -29,8 +29,8 @@ func (c *client) group(region uint32, signature int32, name string, handles ...u
 }
 
 // follow submits an allreduce that waits for its head.
-func (c *client) follow(handle, region uint32, name string) {
-	o := allreduce(handle, region, 4, name)
+func (c *client) follow(handle uint32, name string) {
+	o := allreduce(handle, c.region, 4, name)
 	o.splits = []int32{-1}
 	c.send(o.encode())
 }
@@ -67,19 +67,15 @@ func (c *client) note(b []byte, texts map[uint32]string) {
 // What follows an operation ends with it, on ranks that differ in it too, and nothing of it is left in flight.
 func TestFollowersEndWithTheirHead(t *testing.T) {
 	h := startReal(t, 2).begin()
-	var ranks []*client
-	var regions []uint32
-	for rank := range 2 {
-		c := join(t, h.name, rank)
-		region, memory := c.alloc(1 << 20)
+	ranks := joinAll(t, h, below(2))
+	for _, c := range ranks {
 		for i := range 16 {
-			memory[64*i+3] = 0x40 // 2.0
+			c.memory[64*i+3] = 0x40 // 2.0
 		}
-		ranks, regions = append(ranks, c), append(regions, region)
 	}
 	for range 3 {
-		ranks[0].group(regions[0], 1, "g", 1, 2, 3)
-		ranks[1].group(regions[1], 1, "g", 7, 8, 9)
+		ranks[0].group(1, "g", 1, 2, 3)
+		ranks[1].group(1, "g", 7, 8, 9)
 		for i, handles := range [][]uint32{{1, 2, 3}, {7, 8, 9}} {
 			for handle, text := range ranks[i].ends(handles...) {
 				if text != "" {
@@ -87,8 +83,8 @@ func TestFollowersEndWithTheirHead(t *testing.T) {
 				}
 			}
 		}
-		ranks[0].group(regions[0], 1, "g", 1, 2, 3)
-		ranks[1].group(regions[1], 2, "g", 7)
+		ranks[0].group(1, "g", 1, 2, 3)
+		ranks[1].group(2, "g", 7)
 		first := ""
 		for i, handles := range [][]uint32{{1, 2, 3}, {7}} {
 			for handle, text := range ranks[i].ends(handles...) {
@@ -116,7 +112,7 @@ func TestRefusedHead(t *testing.T) {
 		"no such region":              func(o *operation) { o.in = 77 },
 	} {
 		for _, handle := range []uint32{2, 3} {
-			c.follow(handle, region, fmt.Sprint("part", handle))
+			c.follow(handle, fmt.Sprint("part", handle))
 		}
 		head := allreduce(1, region, 4, "g")
 		head.splits = []int32{2, 3}
@@ -138,7 +134,7 @@ func TestFollowersOfWhatIsGivenUp(t *testing.T) {
 	h := startReal(t, 2).begin()
 	c := join(t, h.name, 0)
 	region, _ := c.alloc(1 << 20)
-	c.group(region, 1, "g", 1, 2, 3)
+	c.group(1, "g", 1, 2, 3)
 	c.send(allreduce(4, region, 4, "alone").encode())
 	c.send(allreduce(5, region, 4, "fresh").encode())
 	send := operation{handle: 6, kind: collective.Send, dtype: kernel.Float32, in: region, out: none, inBytes: 16, dims: []int64{4}, root: 1, name: "s"}
@@ -175,8 +171,8 @@ func TestFollowerWithoutHead(t *testing.T) {
 	for epoch := range uint32(3) {
 		h.server.SetWorld(session.LocalWorld{Epoch: 1 + epoch, Size: 1, Hosts: 1, Places: []session.RankPlace{{CrossSize: 1}}})
 		c := join(t, h.name, 0)
-		region, _ := c.alloc(1 << 30) // all that a rank may have
-		c.follow(5, region, "x")
+		c.alloc(1 << 30) // all that a rank may have
+		c.follow(5, "x")
 		c.send(words(8888, 0)) // there is no such message: the session ends
 		c.ended()
 		c.close()
@@ -189,7 +185,7 @@ func TestFollowersOfOneTooMany(t *testing.T) {
 	c := join(t, h.name, 0)
 	region, _ := c.alloc(1 << 20)
 	for _, handle := range []uint32{1, 2, 3} {
-		c.follow(handle, region, fmt.Sprint("part", handle))
+		c.follow(handle, fmt.Sprint("part", handle))
 	}
 	head := allreduce(4, region, 4, "g")
 	head.splits = []int32{1, 2, 3}
@@ -199,8 +195,7 @@ func TestFollowersOfOneTooMany(t *testing.T) {
 			t.Errorf("operation %d: %q", handle, text)
 		}
 	}
-	o := allreduce(5, region, 4, "x")
-	c.send(o.encode())
+	c.send(allreduce(5, region, 4, "x").encode())
 	if text := c.ends(5)[5]; text != "" {
 		t.Errorf("after that: %s", text)
 	}
@@ -209,20 +204,13 @@ func TestFollowersOfOneTooMany(t *testing.T) {
 // What a rank began before it joins counts, although what follows a head is submitted later; then all are in a new round.
 func TestFollowersOfWhoJoins(t *testing.T) {
 	h := startReal(t, 2).begin()
-	var ranks []*client
-	var regions []uint32
-	var memories [][]byte
-	for rank := range 2 {
-		c := join(t, h.name, rank)
-		region, memory := c.alloc(1 << 20)
-		ranks, regions, memories = append(ranks, c), append(regions, region), append(memories, memory)
-	}
+	ranks := joinAll(t, h, below(2))
 	leave := operation{handle: 77, kind: collective.Join, in: none, out: none, name: "join"}
 	for round := range 60 {
 		fails := round%10 == 9 // the head: what follows it is not owed any more
 		for rank, c := range ranks {
 			for i := range 3 {
-				memories[rank][64*i+2], memories[rank][64*i+3] = 0, 0x40 // 2.0
+				c.memory[64*i+2], c.memory[64*i+3] = 0, 0x40 // 2.0
 			}
 			if rank == 1 && round%2 == 0 { // the other rank has joined for sure
 				must.Soon(t, "the join", func() bool { return len(h.real.Pending(time.Now())) > 1 })
@@ -231,7 +219,7 @@ func TestFollowersOfWhoJoins(t *testing.T) {
 			if fails {
 				signature += int32(rank)
 			}
-			c.group(regions[rank], signature, "g", 1, 2, 3)
+			c.group(signature, "g", 1, 2, 3)
 			c.send(leave.encode())
 		}
 		for rank, c := range ranks {
@@ -241,7 +229,7 @@ func TestFollowersOfWhoJoins(t *testing.T) {
 				}
 			}
 			for i := range 3 {
-				if got := memories[rank][64*i+2 : 64*i+4]; !fails && string(got) != "\x80\x40" { // 4.0
+				if got := c.memory[64*i+2 : 64*i+4]; !fails && string(got) != "\x80\x40" { // 4.0
 					t.Fatalf("round %d, rank %d, part %d is % x", round, rank, i, got)
 				}
 			}

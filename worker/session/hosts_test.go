@@ -110,22 +110,13 @@ func TestFollowersInARemovedSet(t *testing.T) {
 	layout := [][]int{{0, 1}, {2}, {3}}
 	hosts, wires := startHosts(t, layout...)
 	members := []int{0, 1, 2}
-	type rank struct {
-		*client
-		region uint32
-		memory []byte
-	}
-	var ranks []rank
+	var ranks []*client
 	for i, local := range layout {
-		for _, r := range local {
-			c := join(t, hosts[i].name, r)
-			region, memory := c.alloc(1 << 20)
-			ranks = append(ranks, rank{c, region, memory})
-		}
+		ranks = append(ranks, joinAll(t, hosts[i], local)...)
 	}
 	const n, at = 1 << 13, 1 << 18 // floats of a tensor, and the bytes from one to the next
 	follows := []string{"g.part2", "g.part3"}
-	submit := func(r rank, set uint32, signature int32) {
+	submit := func(r *client, set uint32, signature int32) {
 		for i := range 3 {
 			for j := range n {
 				binary.LittleEndian.PutUint32(r.memory[at*i+4*j:], math.Float32bits(float32(i+1)))
@@ -140,7 +131,7 @@ func TestFollowersInARemovedSet(t *testing.T) {
 			r.send(o.encode())
 		}
 	}
-	holds := func(r rank) [3]float32 {
+	holds := func(r *client) [3]float32 {
 		var got [3]float32
 		for i := range got {
 			got[i] = math.Float32frombits(binary.LittleEndian.Uint32(r.memory[at*i+4*(n-1):]))

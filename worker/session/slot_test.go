@@ -32,11 +32,9 @@ func (h *host) beginHere() *host {
 // slotClient is a rank that knows slots.
 type slotClient struct {
 	*client
-	rank   int
-	region uint32
-	memory []byte // of the region
-	slots  []byte
-	next   uint32
+	rank  int
+	slots []byte
+	next  uint32
 }
 
 func startSlots(t *testing.T, size int) (*host, []*slotClient) {
@@ -55,7 +53,7 @@ func joinSlots(t *testing.T, h *host, rank int) *slotClient {
 		t.Fatalf("rank %d: flags %d of welcome, want 30", rank, le.Uint32(b[36:]))
 	}
 	x := &slotClient{client: c, rank: rank}
-	x.region, x.memory = c.alloc(1 << 20)
+	c.alloc(1 << 20)
 	c.send(words(8, 0))
 	b, fd := c.expect(8)
 	x.slots = c.mmap(fd, int(le.Uint64(b[8:])), unix.PROT_READ|unix.PROT_WRITE)

@@ -130,15 +130,14 @@ type conversation struct {
 }
 
 func converse(t *testing.T, s *Store, tree *wire.Tree, key []byte) *conversation {
-	c := &conversation{make(chan wire.Message), make(chan wire.Message, 10), make(chan error, 1)}
-	w := c.listen()
-	go func() { c.err <- s.Get(t.Context(), tree, key, c.in, wire.NewWriter(w)); w.Close() }()
-	return c
+	return begin(func(in <-chan wire.Message, out *wire.Writer) error { return s.Get(t.Context(), tree, key, in, out) })
 }
 
-// listen takes what a daemon writes.
-func (c *conversation) listen() io.WriteCloser {
+// begin has a daemon do something for which it talks to its launcher.
+func begin(do func(in <-chan wire.Message, out *wire.Writer) error) *conversation {
+	c := &conversation{make(chan wire.Message), make(chan wire.Message, 10), make(chan error, 1)}
 	r, w := io.Pipe()
+	go func() { c.err <- do(c.in, wire.NewWriter(w)); w.Close() }()
 	go func() {
 		for in := wire.NewReader(r); ; {
 			m, err := in.Read()
@@ -150,7 +149,7 @@ func (c *conversation) listen() io.WriteCloser {
 			}
 		}
 	}()
-	return w
+	return c
 }
 
 // TestGet: files come in pieces from the launcher, packed or not, or from a host; where that fails, the launcher is asked again.
@@ -226,15 +225,12 @@ func TestGetPython(t *testing.T) {
 	key, tree := bytes.Repeat([]byte{1}, keytls.SeedSize), treeOf("one", "two")
 	s := newStore(t)
 	get := func(s *Store, base string) (c *conversation, dir chan string) {
-		c, dir = &conversation{make(chan wire.Message), make(chan wire.Message, 10), make(chan error, 1)}, make(chan string, 1)
-		w := c.listen()
-		go func() {
-			at, err := s.GetPython(t.Context(), wire.AskPython{Platform: wire.Platform{Version: "3.11"}}, base, key, c.in, wire.NewWriter(w))
+		dir = make(chan string, 1)
+		return begin(func(in <-chan wire.Message, out *wire.Writer) error {
+			at, err := s.GetPython(t.Context(), wire.AskPython{Platform: wire.Platform{Version: "3.11"}}, base, key, in, out)
 			dir <- at
-			c.err <- err
-			w.Close()
-		}()
-		return c, dir
+			return err
+		}), dir
 	}
 	answer := func(c *conversation, whole bool) {
 		t.Helper()
