@@ -89,7 +89,8 @@ func Fixed(np int) Policy {
 	return Policy{NP: np, MinNP: np, MaxNP: np, OnFailure: EndJob, ResetLimit: -1, Listed: true}
 }
 
-// Check completes a policy and reports what contradicts itself, in the words of the flags.
+// Check completes a policy whose numbers are what each of them may be, and reports what contradicts itself, in the words
+// of the flags.
 func (p Policy) Check() (Policy, error) {
 	if p.NP == 0 {
 		p.NP = p.MinNP
@@ -107,20 +108,10 @@ func (p Policy) Check() (Policy, error) {
 		p.LossLimit = DefaultLossLimit
 	}
 	switch {
-	case p.NP < 1 || p.MinNP < 1 || p.MaxNP < 0:
-		return p, fmt.Errorf("-np, --min-np and --max-np must be positive")
 	case p.MinNP > p.NP:
 		return p, fmt.Errorf("--min-np %d exceeds -np %d", p.MinNP, p.NP)
 	case p.MaxNP > 0 && p.MaxNP < p.NP:
 		return p, fmt.Errorf("--max-np %d is less than -np %d", p.MaxNP, p.NP)
-	case p.Spares < 0:
-		return p, fmt.Errorf("--spares must not be negative")
-	case p.CooldownMin < 0 || p.CooldownMax < p.CooldownMin || p.CooldownMin == 0 && p.CooldownMax > 0:
-		return p, fmt.Errorf("--blacklist-cooldown-range %v %v is not a range", p.CooldownMin.Seconds(), p.CooldownMax.Seconds())
-	case p.LossLimit < 0:
-		return p, fmt.Errorf("--loss-limit must be positive")
-	case p.Timeout < 0:
-		return p, fmt.Errorf("--elastic-timeout must be positive")
 	}
 	return p, nil
 }
