@@ -21,7 +21,6 @@ type flagInfo struct {
 	usage  string
 	preset string
 	env    []string // variables that stand for it
-	hidden bool
 }
 
 // choices are the words that completion offers for the values of some flags; what is not here is taken for a file.
@@ -51,9 +50,6 @@ func flagInfos(flags []cli.Flag) []flagInfo {
 			continue
 		}
 		info := flagInfo{usage: doc.GetUsage()}
-		if v, ok := f.(cli.VisibleFlag); ok {
-			info.hidden = !v.IsVisible()
-		}
 		for _, name := range f.Names() {
 			dashes := "--"
 			if len(name) == 1 {

@@ -185,10 +185,10 @@ func (r Roster) Hosts() []int {
 // while it lives (its GPU, its cores) depends on Slot. LocalRank has no gaps, so it may change when another process of
 // the host leaves.
 type ProcessPlace struct {
-	Process                                          int
-	Rank, LocalRank, LocalSize, CrossRank, CrossSize int
-	Host, Slot                                       int
-	New                                              bool // it was in no roster before, and no spare
+	Process                               int
+	Rank, LocalRank, CrossRank, CrossSize int
+	Host, Slot                            int
+	New                                   bool // it was in no roster before, and no spare
 }
 
 // HostsChanged notifies all processes of an epoch's world that another one could begin. Stamp grows.

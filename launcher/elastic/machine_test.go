@@ -331,9 +331,9 @@ func TestPlaces(t *testing.T) {
 	j.m.Step(0, e.HostUp{Host: 0})
 	got := j.m.Step(0, e.HostUp{Host: 1})[0].(e.Roster)
 	want := []e.ProcessPlace{ // horovod's documentation has this example
-		{Process: 0, Rank: 0, LocalRank: 0, LocalSize: 2, CrossRank: 0, CrossSize: 2, Host: 0, Slot: 0, New: true},
-		{Process: 1, Rank: 1, LocalRank: 1, LocalSize: 2, CrossRank: 0, CrossSize: 1, Host: 0, Slot: 1, New: true},
-		{Process: 2, Rank: 2, LocalRank: 0, LocalSize: 1, CrossRank: 1, CrossSize: 2, Host: 1, Slot: 0, New: true},
+		{Process: 0, Rank: 0, LocalRank: 0, CrossRank: 0, CrossSize: 2, Host: 0, Slot: 0, New: true},
+		{Process: 1, Rank: 1, LocalRank: 1, CrossRank: 0, CrossSize: 1, Host: 0, Slot: 1, New: true},
+		{Process: 2, Rank: 2, LocalRank: 0, CrossRank: 1, CrossSize: 2, Host: 1, Slot: 0, New: true},
 	}
 	if fmt.Sprint(got.Places) != fmt.Sprint(want) {
 		t.Errorf("got  %+v\nwant %+v", got.Places, want)

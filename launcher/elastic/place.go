@@ -200,8 +200,7 @@ func places(world []*process, fresh map[*process]bool) []ProcessPlace {
 	seen := map[*daemon]int{}
 	var out []ProcessPlace
 	for rank, p := range world {
-		place := ProcessPlace{Process: p.number, Rank: rank, LocalRank: seen[p.host], LocalSize: local[p.host],
-			Host: p.host.id, Slot: p.Slot, New: fresh[p]}
+		place := ProcessPlace{Process: p.number, Rank: rank, LocalRank: seen[p.host], Host: p.host.id, Slot: p.Slot, New: fresh[p]}
 		seen[p.host]++
 		for _, h := range hosts {
 			if h == p.host {

@@ -157,8 +157,8 @@ func (m *Machine) noteShortage(lacking int) {
 func (m *Machine) sparePlaces() (out []ProcessPlace) {
 	for _, p := range m.processes {
 		if p.waits() {
-			out = append(out, ProcessPlace{Process: p.number, Rank: len(m.world) + len(out), LocalRank: p.Slot,
-				LocalSize: max(p.host.site.slots, p.Slot+1), CrossSize: 1, Host: p.host.id, Slot: p.Slot, New: !p.Listed})
+			out = append(out, ProcessPlace{Process: p.number, Rank: len(m.world) + len(out), LocalRank: p.Slot, CrossSize: 1,
+				Host: p.host.id, Slot: p.Slot, New: !p.Listed})
 			p.Listed = true
 		}
 	}

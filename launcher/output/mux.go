@@ -116,7 +116,7 @@ func New(cfg Config) (*Mux, error) {
 			return nil, errors.Join(err, m.closeFiles())
 		}
 	}
-	m.screen = newScreen(cfg.Stdout, cfg.Stderr)
+	m.screen = newScreen(cfg.Stderr)
 	return m, nil
 }
 

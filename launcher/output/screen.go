@@ -25,7 +25,7 @@ const eraseLine = "\r\x1b[K"
 // screen writes whole lines to standard output and standard error in order of arrival, and keeps a status line below
 // them. New output gathers while a write is in progress, so that a busy screen needs one system call for many lines.
 type screen struct {
-	out, err io.Writer
+	err io.Writer
 
 	mu       sync.Mutex
 	changed  sync.Cond // something to write, space in the queue, or the end
@@ -49,8 +49,8 @@ type run struct {
 	data []byte
 }
 
-func newScreen(stdout, stderr io.Writer) *screen {
-	s := &screen{out: stdout, err: stderr, idle: make(chan struct{})}
+func newScreen(stderr io.Writer) *screen {
+	s := &screen{err: stderr, idle: make(chan struct{})}
 	s.changed.L = &s.mu
 	go s.loop()
 	return s
