@@ -45,6 +45,18 @@ var Root = sync.OnceValue(func() string {
 	panic("the test does not run in a Go module")
 })
 
+// Compile compiles a C program, or skips the test where there is no such compiler.
+func Compile(t *testing.T, compiler, packages string, args ...string) {
+	t.Helper()
+	path, err := exec.LookPath(compiler)
+	if err != nil {
+		t.Skipf("no %s: install %s", compiler, packages)
+	}
+	if out, err := exec.Command(path, args...).CombinedOutput(); err != nil {
+		t.Fatalf("compile: %v\n%s", err, out)
+	}
+}
+
 // DependsOn makes go test run the test again when a file in these directories of the module has changed, although only
 // programs that the test starts read it: go test caches results by the files that the test itself has opened.
 func DependsOn(t testing.TB, dirs ...string) {

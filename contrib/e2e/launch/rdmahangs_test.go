@@ -4,7 +4,6 @@ package launch
 
 import (
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -18,17 +17,11 @@ import (
 // and a moment. The launcher, which takes a silent daemon for lost, does not lose patience before.
 func TestRDMALibraryHangs(t *testing.T) {
 	t.Parallel()
-	compiler, err := exec.LookPath("cc")
-	if err != nil {
-		t.Skip("no C compiler")
-	}
 	dir := t.TempDir()
 	source, library := filepath.Join(dir, "hangs.c"), filepath.Join(dir, "libibverbs.so.1")
 	text := "#include <unistd.h>\n__attribute__((constructor)) static void hang(void) { sleep(1000); }\n"
 	must.Do(t, os.WriteFile(source, []byte(text), 0o600))
-	if out, err := exec.Command(compiler, "-shared", "-fPIC", "-o", library, source).CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
+	e2etest.Compile(t, "cc", "gcc", "-shared", "-fPIC", "-o", library, source)
 	standin := e2etest.NewStandin(t)
 	c := e2etest.NewClusterWith(t, 2, lab.Options{Share: []string{dir, standin.Dir}})
 	for _, j := range []struct{ fault, library, want string }{

@@ -17,17 +17,19 @@ import (
 	"gorun/contrib/must"
 )
 
+// build compiles a program of testdata/mpi.
+func build(t *testing.T, compiler, name string) (program string) {
+	t.Helper()
+	packages := map[string]string{"mpicc.mpich": "libmpich-dev and mpich", "mpicc.openmpi": "libopenmpi-dev and openmpi-bin"}[compiler]
+	program = filepath.Join(e2etest.Root(), "build", name+"_"+compiler)
+	e2etest.Compile(t, compiler, packages, "-o", program, filepath.Join(e2etest.Root(), "testdata/mpi", name+".c"))
+	return program
+}
+
 // TestMPICH starts an unmodified program of the MPICH family: gorun is what mpiexec would be.
 func TestMPICH(t *testing.T) {
-	compiler, err := exec.LookPath("mpicc.mpich")
-	if err != nil {
-		t.Skip("install libmpich-dev and mpich")
-	}
+	program := build(t, "mpicc.mpich", "ring")
 	c := e2etest.NewCluster(t, 2)
-	program := filepath.Join(c.Root, "build", "mpi_ring")
-	if out, err := exec.Command(compiler, "-o", program, filepath.Join(c.Root, "testdata/mpi/ring.c")).CombinedOutput(); err != nil {
-		t.Fatalf("compile: %v\n%s", err, out)
-	}
 	// On lab hosts, which are one machine, UCX would take shared memory for a way between them.
 	way := func(hosts string) string {
 		if !strings.Contains(hosts, ",") {
@@ -72,10 +74,7 @@ func TestMPICH(t *testing.T) {
 		}
 	})
 	t.Run("names", func(t *testing.T) {
-		names := filepath.Join(c.Root, "build", "mpi_names")
-		if out, err := exec.Command(compiler, "-o", names, filepath.Join(c.Root, "testdata/mpi/names.c")).CombinedOutput(); err != nil {
-			t.Fatalf("compile: %v\n%s", err, out)
-		}
+		names := build(t, "mpicc.mpich", "names")
 		want, err := exec.Command("timeout", "60", "mpiexec.hydra", "-n", "4", names).Output()
 		if err != nil {
 			t.Fatalf("mpiexec.hydra: %v", err)
@@ -117,15 +116,8 @@ func TestMPICH(t *testing.T) {
 
 // TestOpenMPI starts an unmodified Open MPI program by its own mpirun, which reaches the hosts by gorun.
 func TestOpenMPI(t *testing.T) {
-	compiler, err := exec.LookPath("mpicc.openmpi")
-	if err != nil {
-		t.Skip("install libopenmpi-dev and openmpi-bin")
-	}
+	program := build(t, "mpicc.openmpi", "ring")
 	c := e2etest.NewCluster(t, 2)
-	program := filepath.Join(c.Root, "build", "openmpi_ring")
-	if out, err := exec.Command(compiler, "-o", program, filepath.Join(c.Root, "testdata/mpi/ring.c")).CombinedOutput(); err != nil {
-		t.Fatalf("compile: %v\n%s", err, out)
-	}
 	// On lab hosts, which are one machine, only TCP leads from one to another.
 	mpirun := func(args ...string) e2etest.Result {
 		var stdout, stderr strings.Builder
@@ -156,19 +148,8 @@ func TestOpenMPI(t *testing.T) {
 // whatever is around the program: a shell, an interpreter, or nothing. Who finds the others by MPICH, by gorun or by an
 // mpirun of its own is left alone.
 func TestSingletons(t *testing.T) {
+	open, mpich := build(t, "mpicc.openmpi", "size"), build(t, "mpicc.mpich", "size")
 	c := e2etest.NewCluster(t, 2)
-	program := func(compiler string) string {
-		path, err := exec.LookPath(compiler)
-		if err != nil {
-			t.Skip("install libopenmpi-dev, openmpi-bin, libmpich-dev and mpich")
-		}
-		built := filepath.Join(c.Root, "build", "size_"+compiler)
-		if out, err := exec.Command(path, "-o", built, filepath.Join(c.Root, "testdata/mpi/size.c")).CombinedOutput(); err != nil {
-			t.Fatalf("compile: %v\n%s", err, out)
-		}
-		return built
-	}
-	open, mpich := program("mpicc.openmpi"), program("mpicc.mpich")
 	const (
 		byPython = "import ctypes, time; mpi = ctypes.CDLL('libmpi.so.40', ctypes.RTLD_GLOBAL); mpi.MPI_Init(None, None); print('size 1'); time.sleep(1); mpi.MPI_Finalize()"
 		beside   = "import gorun.numpy as hvd; hvd.init(); print('size', hvd.size()); "

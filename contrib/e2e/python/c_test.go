@@ -4,7 +4,6 @@ package python
 
 import (
 	"fmt"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -14,16 +13,10 @@ import (
 
 // TestC runs what must hold in C on several hosts; make c does on one.
 func TestC(t *testing.T) {
-	compiler, err := exec.LookPath("cc")
-	if err != nil {
-		t.Skip("no C compiler: install gcc")
-	}
 	c := e2etest.NewCluster(t, 2)
 	program := filepath.Join(c.Shared("c"), "check")
 	binding := filepath.Join(c.Root, "contrib", "c")
-	if out, err := exec.Command(compiler, "-O1", "-pthread", "-o", program, filepath.Join(binding, "check.c"), filepath.Join(binding, "gorun.c")).CombinedOutput(); err != nil {
-		t.Fatalf("compile: %v\n%s", err, out)
-	}
+	e2etest.Compile(t, "cc", "gcc", "-O1", "-pthread", "-o", program, filepath.Join(binding, "check.c"), filepath.Join(binding, "gorun.c"))
 	for hosts, ranks := range map[string]int{"host1:1,host2:1": 2, "host1:2,host2:1": 3} {
 		r := c.Gorun("-v", "-H", hosts, "--no-tag-output", program)
 		if want := fmt.Sprintf("C, %d ranks: ok", ranks); r.Code != 0 || !strings.Contains(r.Stdout, want) || !strings.Contains(r.Stderr, "gorun: host1: computing ") {

@@ -5,12 +5,13 @@ package slurm
 import (
 	"flag"
 	"fmt"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
+
+	"gorun/contrib/e2e/e2etest"
 )
 
 var rounds = flag.Int("rounds", 1, "how often TestBesideSrun measures each launch")
@@ -33,15 +34,9 @@ measure() {
 // takes. In the first round, which does not count, ssh brings the binary to the hosts.
 func TestBesideSrun(t *testing.T) {
 	long(t)
-	compiler, err := exec.LookPath("mpicc.mpich")
-	if err != nil {
-		t.Skip("install libmpich-dev and mpich")
-	}
 	const nodes, each = 4, 16
 	c := newSlurm(t, nodes, each)
-	if out, err := exec.Command(compiler, "-O1", "-o", filepath.Join(c.dir, "up"), filepath.Join(c.Root, "testdata/mpi/up.c")).CombinedOutput(); err != nil {
-		t.Fatalf("compile: %v\n%s", err, out)
-	}
+	e2etest.Compile(t, "mpicc.mpich", "libmpich-dev and mpich", "-O1", "-o", filepath.Join(c.dir, "up"), filepath.Join(c.Root, "testdata/mpi/up.c"))
 	ways := []struct{ name, command string }{
 		{"gorun --launcher srun", `"$0" --launcher srun`},
 		{"gorun --launcher ssh", `"$0" --launcher ssh`},
