@@ -1,6 +1,6 @@
 """Run torch's own tests of torch.distributed, as its wheel has them, by ranks that gorun started.
 
-    python contrib/tools/torch_suite.py --python /path/to/python [--backend gorun] [--np 3] [--part] [PATTERN ...]
+    /path/to/python contrib/tools/torch_suite.py [--backend gorun] [--np 3] [--part] [PATTERN ...]
 
 torch's class spawns processes for each test. Here the ranks of one job run one test after the other, each in
 a process group of its own. A test that fails ends the job, and another one goes on with the next. Tests that
@@ -51,7 +51,6 @@ PART = "barrier|broadcast|all_reduce|all_gather|all_to_all|reduce_scatter|send_r
 def main() -> int:
     """Run the tests, and report how they ended. Return how many did not end as they should."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--python", default=sys.executable, help="the Python with torch 2")
     parser.add_argument("--gorun", default=str(ROOT / "bin" / "gorun"))
     parser.add_argument("--backend", default="gorun")
     parser.add_argument("--np", type=int, default=4)
@@ -60,8 +59,10 @@ def main() -> int:
     parser.add_argument("patterns", nargs="*", help="regular expressions: only tests whose names have one")
     args = parser.parse_args()
     patterns = args.patterns or ([PART] if args.part else [""])
-    listed = _run([args.python, __file__, "list"], args.backend, args.np, ".", check=True).stdout.splitlines()
-    tests = [name for name in listed if any(re.search(pattern, name) for pattern in patterns)]
+    os.environ.update(TORCH_SUITE_BACKEND=args.backend, BACKEND="gloo", WORLD_SIZE=str(args.np))
+    os.environ.update(OMP_NUM_THREADS="1", PYTHONDONTWRITEBYTECODE="1")
+    tests = [name for name in dir(_make_class()[0]) if name.startswith("test_")]
+    tests = [name for name in tests if any(re.search(pattern, name) for pattern in patterns)]
     tests = [name for name in tests if name not in ANYWHERE and not re.search(GPU, name)]
     if not tests:
         parser.error(f"none of torch's tests is called {' or '.join(patterns)}")
@@ -87,9 +88,11 @@ def _outcomes(args, tests):
         with tempfile.TemporaryDirectory(prefix="torch-suite-") as directory:
             Path(directory, "tests").write_text("\n".join(tests))
             began = time.monotonic()
-            job = _run(
-                [args.gorun, "-np", str(args.np), args.python, __file__, "rank", directory],
-                args.backend, args.np, directory,
+            os.environ["TEMP_DIR"] = directory
+            os.environ["INIT_METHOD"] = f"file://{directory}/init_dir/shared_init_file"
+            job = subprocess.run(
+                [args.gorun, "-np", str(args.np), sys.executable, __file__, "rank", directory],
+                capture_output=True, text=True, errors="replace", check=False,
             )  # fmt: skip
             ended = {}
             for path in Path(directory).glob("outcomes.*"):
@@ -107,15 +110,6 @@ def _outcomes(args, tests):
             tests = tests[1:]
 
 
-def _run(command, backend, size, directory, check=False):
-    environ = {
-        **os.environ, "TORCH_SUITE_BACKEND": backend, "BACKEND": "gloo", "WORLD_SIZE": str(size),
-        "TEMP_DIR": directory, "INIT_METHOD": f"file://{directory}/init_dir/shared_init_file",
-        "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1",
-    }  # fmt: skip
-    return subprocess.run(command, env=environ, capture_output=True, text=True, errors="replace", check=check)
-
-
 def _make_class():
     """Return torch's tests, and its module."""
     from torch.testing._internal.distributed import distributed_test as torch_tests
@@ -124,12 +118,6 @@ def _make_class():
         pass
 
     return Suite, torch_tests
-
-
-def list_tests():
-    """Print the names of torch's tests."""
-    suite, _ = _make_class()
-    print("\n".join(name for name in dir(suite) if name.startswith("test_")))
 
 
 class Ranks:
@@ -204,9 +192,7 @@ class Ranks:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] == ["list"]:
-        list_tests()
-    elif sys.argv[1:2] == ["rank"]:
+    if sys.argv[1:2] == ["rank"]:
         Ranks(sys.argv[2]).run()
     else:
         sys.exit(1 if main() else 0)
