@@ -78,22 +78,20 @@ class Module:
         for node in self.tree.body:
             if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and node.name == name:
                 return node
-        for node in self.tree.body:
             if isinstance(node, ast.Assign) and ast.unparse(node) == f"{name} = _operations.{name}":
                 return method(Module("gorun.operations"), "Operations", name)
         for node in self.tree.body:
-            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("gorun") and node.module not in seen:
-                for alias in node.names:
-                    if alias.name == "*" or (alias.asname or alias.name) == name:
-                        there = PYTHON / node.module.replace(".", "/")
-                        if not (there.is_dir() or there.with_suffix(".py").exists()):
-                            continue
-                        module = Module(node.module)
-                        if alias.name == "*" and name not in module.exported():
-                            continue
-                        found = module.definition(name if alias.name == "*" else alias.name, (*seen, self.name))
-                        if found is not None:
-                            return found
+            if not isinstance(node, ast.ImportFrom) or not (node.module or "").startswith("gorun") or node.module in seen:
+                continue
+            there = PYTHON / node.module.replace(".", "/")
+            if not (there.is_dir() or there.with_suffix(".py").exists()):
+                continue
+            module = Module(node.module)
+            for alias in node.names:
+                if alias.name == "*" and name in module.exported() or (alias.asname or alias.name) == name:
+                    found = module.definition(name if alias.name == "*" else alias.name, (*seen, self.name))
+                    if found is not None:
+                        return found
         return None
 
 
@@ -149,20 +147,18 @@ def listed(text: str, names: list[str]) -> str:
 
 def broken(text: str) -> str:
     """Return a signature that is long with a line for each parameter."""
-    call = ast.parse(f"def {text}: ...").body[0] if len(text) > 100 else None
-    if call is None:
+    if len(text) <= 100:
         return text
-    args, lines = call.args, []
+    call = ast.parse(f"def {text}: ...").body[0]
+    args = call.args
     plain = [*args.posonlyargs, *args.args]
-    defaults = [None] * (len(plain) - len(args.defaults)) + args.defaults
-    for arg, default in zip(plain, defaults):
-        lines.append(ast.unparse(arg) + (f" = {ast.unparse(default)}" if default else ""))
+    given = [*zip(plain, [None] * (len(plain) - len(args.defaults)) + args.defaults)]
     if args.vararg or args.kwonlyargs:
-        lines.append("*" + (ast.unparse(args.vararg) if args.vararg else ""))
-    for arg, default in zip(args.kwonlyargs, args.kw_defaults):
-        lines.append(ast.unparse(arg) + (f" = {ast.unparse(default)}" if default else ""))
+        given.append((ast.arg("*" + (ast.unparse(args.vararg) if args.vararg else "")), None))
+    given += zip(args.kwonlyargs, args.kw_defaults)
     if args.kwarg:
-        lines.append("**" + ast.unparse(args.kwarg))
+        given.append((ast.arg("**" + ast.unparse(args.kwarg)), None))
+    lines = [ast.unparse(arg) + (f" = {ast.unparse(default)}" if default else "") for arg, default in given]
     returns = f" -> {ast.unparse(call.returns)}" if call.returns else ""
     return f"{call.name}(\n" + "".join(f"    {line},\n" for line in lines) + f"){returns}"
 

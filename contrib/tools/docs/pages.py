@@ -11,6 +11,7 @@ import re
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -158,17 +159,9 @@ class Stage:
     def relinked(self, name: str, text: str) -> str:
         """Return a page with other links, which may extend over two lines."""
         out: list[str] = []
-        run: list[str] = []
-        for _, line, block in split(text):
-            if block is None:
-                run.append(line)
-                continue
-            if run:
-                out.append(self.links(name, "\n".join(run)))
-                run.clear()
-            out.append(line)
-        if run:
-            out.append(self.links(name, "\n".join(run)))
+        for inside, lines in groupby(split(text), lambda each: each[2] is not None):
+            part = "\n".join(line for _, line, _ in lines)
+            out.append(part if inside else self.links(name, part))
         return "\n".join(out)
 
     def links(self, name: str, text: str) -> str:
