@@ -141,30 +141,24 @@ var noticeFile = regexp.MustCompile(`(?i)^(licen[cs]e|copying|notice|patents|aut
 // notices returns the texts that have to accompany a module, by path in it: in its root, and in the directories of
 // linked packages and above them, because copied code brings its own.
 func (m module) notices() (map[string]string, error) {
-	dirs := map[string]bool{}
-	for dir := range m.dirs {
-		for dir != m.root && len(dir) > len(m.root) {
-			dirs[dir] = true
-			dir = filepath.Dir(dir)
-		}
-	}
-	dirs[m.root] = true
 	found := map[string]string{}
-	for dir := range dirs {
-		entries, err := os.ReadDir(dir)
-		if err != nil {
-			return nil, err
-		}
-		for _, e := range entries {
-			if !e.Type().IsRegular() || !noticeFile.MatchString(e.Name()) || strings.HasSuffix(e.Name(), ".go") {
-				continue
-			}
-			text, err := os.ReadFile(filepath.Join(dir, e.Name()))
+	for dir := range m.dirs {
+		for ; len(dir) >= len(m.root); dir = filepath.Dir(dir) {
+			entries, err := os.ReadDir(dir)
 			if err != nil {
 				return nil, err
 			}
-			name, _ := filepath.Rel(m.root, filepath.Join(dir, e.Name()))
-			found[filepath.ToSlash(name)] = tidy(string(text))
+			for _, e := range entries {
+				if !e.Type().IsRegular() || !noticeFile.MatchString(e.Name()) || strings.HasSuffix(e.Name(), ".go") {
+					continue
+				}
+				text, err := os.ReadFile(filepath.Join(dir, e.Name()))
+				if err != nil {
+					return nil, err
+				}
+				name, _ := filepath.Rel(m.root, filepath.Join(dir, e.Name()))
+				found[filepath.ToSlash(name)] = tidy(string(text))
+			}
 		}
 	}
 	return found, nil
