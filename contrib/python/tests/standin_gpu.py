@@ -2,6 +2,7 @@
 
 import atexit
 import contextlib
+import ctypes
 import functools
 import os
 import shutil
@@ -44,6 +45,18 @@ def nccl():
     """Return the stand-in NCCL, in this process."""
     driver()
     return Nccl(os.path.join(libraries(), "libnccl.so.2"))
+
+
+def array(device, values, dtype="f4"):
+    """Return an array over memory of a device, and its address."""
+    import numpy as np
+
+    values = np.asarray(values, dtype)
+    address = device.alloc(max(values.nbytes, 1))
+    memory = (ctypes.c_ubyte * values.nbytes).from_address(address)
+    made = np.frombuffer(memory, dtype).reshape(values.shape)
+    made[...] = values
+    return made, address
 
 
 @contextlib.contextmanager

@@ -199,19 +199,6 @@ class StateTest(unittest.TestCase):
 
         run_ranks(1, body)
 
-    def test_another_model_takes_the_place_of_the_first(self):
-        def body(rank):
-            state = self.make(0)
-            state.model = nn.Linear(1, 1, bias=False)
-            state.model.weight.data.fill_(3)
-            state.save()
-            state.model.weight.data.fill_(4)
-            state.restore()
-            assert state.model.weight.tolist() == [[3]]
-            assert hvd.elastic.TorchState(epoch=1).model is None
-
-        run_ranks(1, body)
-
 
 class RunTest(unittest.TestCase):
     """The loop of run(), in a world of one."""
@@ -265,22 +252,17 @@ class RunTest(unittest.TestCase):
             run_ranks(1, body)
         return " ".join(calls)
 
-    def test_failure(self):
-        want = "sync train restore reset callback sync train"
-        self.assertEqual(self.loop([HorovodInternalError("a host died")]), want)
-
-    def test_hosts_came(self):
-        want = "sync train save reset callback sync train"
-        self.assertEqual(self.loop([HostsChanged(2, 1)]), want)
-        self.assertEqual(self.loop([HostsChanged(3, 1)]), want)
-
-    def test_hosts_only_left(self):
-        want = "sync train save reset callback train"
-        self.assertEqual(self.loop([HostsChanged(1, 1)]), want)
-
-    def test_failure_after_hosts_left(self):
-        want = "sync train save reset callback train restore reset callback sync train"
-        self.assertEqual(self.loop([HostsChanged(1, 1), HorovodInternalError("")]), want)
+    def test_what_is_called(self):
+        came, left, failed = HostsChanged(2, 1), HostsChanged(1, 1), HorovodInternalError("a host died")
+        for events, want in (
+            ([failed], "sync train restore reset callback sync train"),
+            ([came], "sync train save reset callback sync train"),
+            ([HostsChanged(3, 1)], "sync train save reset callback sync train"),
+            ([left], "sync train save reset callback train"),
+            ([left, failed], "sync train save reset callback train restore reset callback sync train"),
+            ([HostsChanged(2, 2), came], "sync train save reset callback sync train save"),  # which is stale
+        ):
+            self.assertEqual(self.loop(events), want, events)
 
     def test_nobody_has_the_state(self):
         """A line if the job had worlds before it, once, not if it was there from the first."""
@@ -291,10 +273,6 @@ class RunTest(unittest.TestCase):
             with mock.patch("gorun.basics.late", lambda first=first: first > 1), redirect_stderr(said):
                 self.loop(events)
             self.assertEqual(said.getvalue().count("every process that had"), want, (first, events))
-
-    def test_stale_news(self):
-        want = "sync train save reset callback sync train save"
-        self.assertEqual(self.loop([HostsChanged(2, 2), HostsChanged(2, 1)]), want)
 
     def test_failure_of_the_next_world(self):
         def body(rank):

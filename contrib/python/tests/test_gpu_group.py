@@ -1,6 +1,5 @@
 """Collectives on memory of GPUs: all ranks of a process over the stand-ins for libcuda and libnccl."""
 
-import ctypes
 import threading
 import time
 import unittest
@@ -33,13 +32,7 @@ class Rank:
         self.group = group.Group(basics.world(), self.device, standin_gpu.nccl(), **options)
 
     def array(self, values, dtype="f4"):
-        """Return an array over memory of the device, and its address."""
-        values = np.asarray(values, dtype)
-        address = self.device.alloc(max(values.nbytes, 1))
-        memory = (ctypes.c_ubyte * values.nbytes).from_address(address)
-        array = np.frombuffer(memory, dtype).reshape(values.shape)
-        array[...] = values
-        return array, address
+        return standin_gpu.array(self.device, values, dtype)
 
     def sum(self, name, values, op=constants.SUM):
         """Start an allreduce in place; return its work and its memory."""

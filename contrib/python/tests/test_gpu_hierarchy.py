@@ -1,6 +1,5 @@
 """Allreduces by NCCL within hosts and gorun between them: all ranks of a process over the stand-ins."""
 
-import ctypes
 import threading
 import time
 import unittest
@@ -35,12 +34,9 @@ def ranks(hosts, body):
 
 def start(tree, name, values, op=constants.SUM, dtype="f4"):
     """Start an allreduce in place; return its work and its memory."""
-    values = np.asarray(values, dtype)
-    address = tree.device.alloc(values.nbytes)
-    array = np.frombuffer((ctypes.c_ubyte * values.nbytes).from_address(address), dtype)
-    array[...] = values
+    array, address = standin_gpu.array(tree.device, values, dtype)
     kind = {"f4": "float32", "i4": "int32"}[dtype]
-    return tree.allreduce(f"allreduce.{name}", address, address, values.size, kind, op, 0), array
+    return tree.allreduce(f"allreduce.{name}", address, address, array.size, kind, op, 0), array
 
 
 class SumsTest(unittest.TestCase):
