@@ -316,6 +316,17 @@ static void dispose(call *c) {
 	pthread_cond_destroy(&c->context.changed);
 }
 
+static void run(call *c) {
+	begin(c, 1);
+	end(c);
+}
+
+static void refused(call *c, int code, const char *word) {
+	run(c);
+	CHECK(c->context.code == code && strstr(c->context.text, word));
+	dispose(c);
+}
+
 static float number(const call *c, int output, size_t i) {
 	const TF_Tensor *t = c->context.out[output];
 	return t->type == INT64 ? (float)((int64_t *)t->data)[i] : ((float *)t->data)[i];
@@ -353,8 +364,7 @@ static void several(const char *name, int keeps) {
 	c.context.keeps = keeps;
 	for (int i = 0; i < 4; i++)
 		give(&c, i % 2 ? INT64 : FLOAT, 100 * i, 0);
-	begin(&c, 1);
-	end(&c);
+	run(&c);
 	CHECK(!c.context.code);
 	for (int t = 0; t < 4; t++)
 		for (size_t i = 0; i < 100 * (size_t)t; i++)
@@ -363,8 +373,7 @@ static void several(const char *name, int keeps) {
 	make(&c, "GorunBroadcast", (TF_OpKernelConstruction){.tensor_name = name, .root = size - 1});
 	c.context.keeps = keeps;
 	give(&c, FLOAT, 7, 0), give(&c, INT64, 3, 2), give(&c, FLOAT, 0, 0);
-	begin(&c, 1);
-	end(&c);
+	run(&c);
 	CHECK(!c.context.code && number(&c, 0, 6) == (float)size && number(&c, 1, 4) == (float)(4 * size));
 	dispose(&c);
 }
@@ -373,8 +382,7 @@ static void gathers(const char *name) {
 	call c;
 	make(&c, "GorunAllgather", (TF_OpKernelConstruction){.tensor_name = name});
 	give(&c, FLOAT, rank + 1, 2), give(&c, INT64, 1, 0);
-	begin(&c, 1);
-	end(&c);
+	run(&c);
 	CHECK(!c.context.code && (float)c.context.out[0]->dims[0] == total() && c.context.out[1]->dims[0] == size);
 	for (int r = 0; r < size; r++)
 		CHECK(((int32_t *)c.context.out[2]->data)[r] == r + 1 && ((int32_t *)c.context.out[3]->data)[r] == 1);
@@ -386,15 +394,13 @@ static void gathers(const char *name) {
 	for (int r = 0; r < size; r++)
 		((int32_t *)splits->data)[r] = 1;
 	c.context.in[c.context.inputs++] = splits;
-	begin(&c, 1);
-	end(&c);
+	run(&c);
 	CHECK(!c.context.code && c.context.out[0]->dims[0] == size && ((int32_t *)c.context.out[1]->data)[size - 1] == 1);
 	CHECK(number(&c, 0, (size_t)(size - 1) * 4) == (float)(rank * 4 % 5 * size));
 	dispose(&c);
 	make(&c, "GorunReducescatter", (TF_OpKernelConstruction){.tensor_name = name, .op = GORUN_SUM});
 	give(&c, FLOAT, 2 * size, 1);
-	begin(&c, 1);
-	end(&c);
+	run(&c);
 	CHECK(!c.context.code && c.context.out[0]->dims[0] == 2 && number(&c, 0, 1) == total() * (float)((2 * rank + 1) % 5));
 	dispose(&c);
 }
@@ -403,24 +409,15 @@ static void mistakes(void) {
 	call c;
 	make(&c, "GorunAllreduce", (TF_OpKernelConstruction){.tensor_name = "strings", .op = GORUN_SUM});
 	give(&c, STRING, 2, 0);
-	begin(&c, 1);
-	end(&c);
-	CHECK(c.context.code == INVALID_ARGUMENT && strstr(c.context.text, "of this type"));
-	dispose(&c);
+	refused(&c, INVALID_ARGUMENT, "of this type");
 	make(&c, "GorunAlltoall", (TF_OpKernelConstruction){.tensor_name = "splits"});
 	give(&c, FLOAT, size, 0), give(&c, FLOAT, size, 0);
-	begin(&c, 1);
-	end(&c);
-	CHECK(c.context.code == INVALID_ARGUMENT && strstr(c.context.text, "splits"));
-	dispose(&c);
+	refused(&c, INVALID_ARGUMENT, "splits");
 	for (int n = 1; n <= 3 && size > 1; n += 2) {
 		make(&c, "GorunAllreduce", (TF_OpKernelConstruction){.tensor_name = "mismatch", .op = GORUN_SUM});
 		for (int i = 0; i < n; i++)
 			give(&c, i == 1 ? INT64 : FLOAT, 3 + (i == n - 1 ? rank : 0), 0);
-		begin(&c, 1);
-		end(&c);
-		CHECK(c.context.code == FAILED_PRECONDITION && strstr(c.context.text, "rank"));
-		dispose(&c);
+		refused(&c, FAILED_PRECONDITION, "rank");
 	}
 }
 
@@ -492,8 +489,7 @@ static void child(void) {
 			make(&c, "GorunAllreduce", (TF_OpKernelConstruction){.tensor_name = "#", .op = GORUN_SUM});
 			give(&c, FLOAT, 3, 0);
 			alarm(60);
-			begin(&c, 1);
-			end(&c);
+			run(&c);
 			_exit(!c.context.code || !strstr(c.context.text, "forked"));
 		}
 		int status = 1;
