@@ -17,14 +17,11 @@ import (
 func TestElasticVariables(t *testing.T) {
 	var job *wire.Job
 	var env []string
-	s := &script{t: t, daemons: map[string]func(*conversation){"a": func(c *conversation) {
-		if !c.begin() {
-			return
-		}
+	s := &script{t: t, daemons: map[string]func(*conversation){"a": begun(func(c *conversation) {
 		job, env = c.job, c.at.Ranks[0].Env
 		c.say(&wire.Exited{Process: 0})
 		c.end()
-	}}}
+	})}}
 	hosts := make(chan []elastic.DiscoveredHost, 1)
 	hosts <- []elastic.DiscoveredHost{{Name: "a", Slots: 1}}
 	policy, err := elastic.Policy{NP: 1, Listed: true, ResetLimit: -1}.Check()

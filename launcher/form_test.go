@@ -15,7 +15,7 @@ func TestWorldIsFormedLater(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var formed, later atomic.Int32
-			s := &script{t: t, daemons: both(func(c *conversation) {
+			daemon := func(c *conversation) {
 				c.later = func() {
 					later.Add(1)
 					if asks {
@@ -33,7 +33,8 @@ func TestWorldIsFormedLater(t *testing.T) {
 				formed.Add(1)
 				c.enter()
 				c.exit()
-			})}
+			}
+			s := &script{t: t, daemons: map[string]func(*conversation){"a": daemon, "b": daemon}}
 			if _, _, err := start(t, t.Context(), s, func(s *launcher.Spec) {
 				s.Verbose = false
 				s.FormAfter(map[bool]time.Duration{true: time.Hour, false: time.Millisecond}[asks])

@@ -196,15 +196,34 @@ func start(t *testing.T, ctx context.Context, s *script, change func(*launcher.S
 	return rec, notes, err
 }
 
+// begun is a daemon that does something once it has its part of the world.
+func begun(f func(*conversation)) func(*conversation) {
+	return func(c *conversation) {
+		if c.begin() {
+			f(c)
+		}
+	}
+}
+
 func both(f func(*conversation)) map[string]func(*conversation) {
-	return map[string]func(*conversation){"a": f, "b": f}
+	return map[string]func(*conversation){"a": begun(f), "b": begun(f)}
+}
+
+// saying has the daemons of hosts report messages and end, or fall silent where one is nil.
+func saying(says map[string][]wire.Message) map[string]func(*conversation) {
+	return both(func(c *conversation) {
+		for _, m := range says[c.job.Name] {
+			if m == nil {
+				return
+			}
+			c.say(m)
+		}
+		c.end()
+	})
 }
 
 func TestSuccess(t *testing.T) {
 	s := &script{t: t, daemons: both(func(c *conversation) {
-		if !c.begin() {
-			return
-		}
 		if got := c.job.Env; len(got) != 1 || got[0] != "X=1" {
 			t.Errorf("ranks would get %v", got)
 		}
@@ -240,9 +259,6 @@ func (u *unread) Hurry()                               { u.once.Do(func() { clos
 func TestUnreadOutput(t *testing.T) {
 	ctx, stop := context.WithCancelCause(t.Context())
 	s := &script{t: t, daemons: both(func(c *conversation) {
-		if !c.begin() {
-			return
-		}
 		c.say(&wire.Output{Process: c.at.Ranks[0].Process, Stream: wire.Stdout, Data: []byte("x")})
 		c.end()
 	})}
@@ -273,12 +289,7 @@ func TestUnreadOutput(t *testing.T) {
 func TestGoodbyeComesFirst(t *testing.T) {
 	var mu sync.Mutex
 	said := map[context.Context]bool{} // of connections, whether they were cut before they were closed for the first time
-	s := &script{t: t, daemons: both(func(c *conversation) {
-		if !c.begin() {
-			return
-		}
-		c.exit()
-	}), closing: func(line context.Context) {
+	s := &script{t: t, daemons: both((*conversation).exit), closing: func(line context.Context) {
 		runtime.Gosched() // so long that it could be cut
 		mu.Lock()
 		defer mu.Unlock()
@@ -304,27 +315,23 @@ func TestGoodbyeComesFirst(t *testing.T) {
 // TestFirstFailureDecides: what ranks do after the order to stop is no verdict.
 func TestFirstFailureDecides(t *testing.T) {
 	s := &script{t: t, daemons: map[string]func(*conversation){
-		"a": func(c *conversation) {
-			if c.begin() {
-				for {
-					switch c.hear().(type) {
-					case nil:
-						return
-					case *wire.Stop:
-						c.say(&wire.Exited{Process: 0, Code: 143, Signal: 15, Asked: true})
-						c.say(&wire.Exited{Process: 1, Code: 1, Asked: true})
-						c.say(&wire.Done{})
-						return
-					}
+		"a": begun(func(c *conversation) {
+			for {
+				switch c.hear().(type) {
+				case nil:
+					return
+				case *wire.Stop:
+					c.say(&wire.Exited{Process: 0, Code: 143, Signal: 15, Asked: true})
+					c.say(&wire.Exited{Process: 1, Code: 1, Asked: true})
+					c.say(&wire.Done{})
+					return
 				}
 			}
-		},
-		"b": func(c *conversation) {
-			if c.begin() {
-				c.say(&wire.Exited{Process: 3, Code: 7})
-				c.end()
-			}
-		},
+		}),
+		"b": begun(func(c *conversation) {
+			c.say(&wire.Exited{Process: 3, Code: 7})
+			c.end()
+		}),
 	}}
 	_, _, err := start(t, t.Context(), s, nil)
 	var re *failure.RankError
@@ -346,22 +353,10 @@ func TestNobodyAsked(t *testing.T) {
 			"the supervisor of the daemon was killed"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := &script{t: t, daemons: map[string]func(*conversation){
-				"a": func(c *conversation) {
-					if c.begin() {
-						c.say(&wire.Exited{Process: 0})
-						c.say(&wire.Exited{Process: 1})
-						c.end()
-					}
-				},
-				"b": func(c *conversation) {
-					if c.begin() {
-						c.say(&wire.Exited{Process: 2})
-						c.say(tc.last)
-						c.say(&wire.Exited{Process: 3, Code: 143, Signal: 15, Asked: true})
-					}
-				},
-			}}
+			s := &script{t: t, daemons: saying(map[string][]wire.Message{
+				"a": {&wire.Exited{Process: 0}, &wire.Exited{Process: 1}},
+				"b": {&wire.Exited{Process: 2}, tc.last, &wire.Exited{Process: 3, Code: 143, Signal: 15, Asked: true}, nil},
+			})}
 			_, _, err := start(t, t.Context(), s, nil)
 			var he *failure.HostError
 			if !errors.As(err, &he) || he.Host != "b" || he.Err.Error() != tc.want || he.ExitCode() != failure.ExitTransport {
@@ -380,16 +375,7 @@ func TestStuckFence(t *testing.T) {
 		"on its host":     {nil, []wire.Message{exits, &wire.Stuck{Ended: 3, Waiting: []int{2}}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			says := map[string][]wire.Message{"a": says.a, "b": says.b}
-			s := &script{t: t, daemons: both(func(c *conversation) {
-				if !c.begin() {
-					return
-				}
-				for _, m := range says[c.job.Name] {
-					c.say(m)
-				}
-				c.end()
-			})}
+			s := &script{t: t, daemons: saying(map[string][]wire.Message{"a": says.a, "b": says.b})}
 			_, _, err := start(t, t.Context(), s, nil)
 			want := map[string]string{
 				"on another host": "b: run: rank 3 has ended, and ranks 0-1 will wait for it for ever, in a barrier of MPI's",
@@ -403,9 +389,6 @@ func TestStuckFence(t *testing.T) {
 	}
 	// Who has passed the fence may end.
 	s := &script{t: t, daemons: both(func(c *conversation) {
-		if !c.begin() {
-			return
-		}
 		c.say(arrives)
 		if f, ok := c.hear().(*wire.Fence); !ok || f.Number != 1 {
 			t.Errorf("the fence is not released: %+v", f)
@@ -421,9 +404,6 @@ func TestStuckFence(t *testing.T) {
 func TestNames(t *testing.T) {
 	published, found := make(chan bool), make(chan bool)
 	s := &script{t: t, daemons: both(func(c *conversation) {
-		if !c.begin() {
-			return
-		}
 		asks := wire.Name{Asks: wire.NamePublish, Service: "s", Port: "p"}
 		if c.job.HostID == 1 {
 			asks = wire.Name{Rank: 3, Asks: wire.NameLookup, Service: "s"}
@@ -456,18 +436,7 @@ func TestImpossibleReports(t *testing.T) {
 		"b: run: the connection to the daemon ended":                         {"b": {nil}},
 		"start a new world: rank 2 called init again, but ranks 0-1,3 ended": {"a": {exited(0), exited(1)}, "b": {exited(3), &wire.Rejoining{Process: 2, Epoch: 1}}},
 	} {
-		s := &script{t: t, daemons: both(func(c *conversation) {
-			if !c.begin() {
-				return
-			}
-			for _, m := range says[c.job.Name] {
-				if m == nil {
-					return
-				}
-				c.say(m)
-			}
-			c.end()
-		})}
+		s := &script{t: t, daemons: saying(says)}
 		if _, _, err := start(t, t.Context(), s, nil); err == nil || err.Error() != want {
 			t.Errorf("verdict %v, want %s", err, want)
 		}
@@ -630,9 +599,6 @@ func TestStdinReachesRankZero(t *testing.T) {
 	want := strings.Repeat("0123456789abcdef", 64<<10) // 1 MiB, more than the launcher holds
 	var got strings.Builder
 	s := &script{t: t, daemons: both(func(c *conversation) {
-		if !c.begin() {
-			return
-		}
 		for c.job.HostID == 0 {
 			m, ok := c.hear().(*wire.Stdin)
 			if !ok {

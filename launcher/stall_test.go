@@ -32,10 +32,7 @@ func TestStallNamesRanks(t *testing.T) {
 		}
 	}
 	s := &script{t: t, daemons: map[string]func(*conversation){
-		"a": func(c *conversation) {
-			if !c.begin() {
-				return
-			}
+		"a": begun(func(c *conversation) {
 			<-step // b is there too
 			all := wire.Missing{Host: "b", Ranks: []int{2, 3}}
 			c.say(waits(61000, true, all))
@@ -47,11 +44,8 @@ func TestStallNamesRanks(t *testing.T) {
 			c.say(&wire.Stalled{})
 			answer(c, &wire.Stalled{})
 			c.exit()
-		},
-		"b": func(c *conversation) {
-			if !c.begin() {
-				return
-			}
+		}),
+		"b": begun(func(c *conversation) {
 			step <- true
 			answer(c, waits(5000, false, wire.Missing{Host: "b", Ranks: []int{3}}, wire.Missing{Host: "a", Ranks: []int{0, 1}}))
 			step <- true
@@ -59,7 +53,7 @@ func TestStallNamesRanks(t *testing.T) {
 			step <- true
 			answer(c, &wire.Stalled{})
 			c.exit()
-		},
+		}),
 	}}
 	_, notes, err := start(t, t.Context(), s, func(s *launcher.Spec) {
 		s.Verbose = false
@@ -79,9 +73,6 @@ gorun: stall: allreduce "x", barrier "y" of process set 3 are over after up to `
 func TestStallGivesUp(t *testing.T) {
 	op := wire.Waiting{Kind: "allreduce", Name: "x", AgeMS: 9000, Late: true, Over: true, Missing: []wire.Missing{{Host: "b", Ranks: []int{3}}}}
 	s := &script{t: t, daemons: both(func(c *conversation) {
-		if !c.begin() {
-			return
-		}
 		if c.job.HostID == 0 {
 			c.say(&wire.Stalled{Ops: []wire.Waiting{op}})
 		}
@@ -113,9 +104,6 @@ func TestStallGivesUp(t *testing.T) {
 func TestStallWithoutAnswer(t *testing.T) {
 	over := make(chan bool)
 	s := &script{t: t, daemons: both(func(c *conversation) {
-		if !c.begin() {
-			return
-		}
 		if c.job.HostID == 0 {
 			missing := []wire.Missing{{Host: "b", Ranks: []int{2, 3}}}
 			late := wire.Waiting{Kind: "allreduce", Name: "x", AgeMS: 9000, Late: true, Missing: missing}
