@@ -53,6 +53,14 @@ func readBy(b *ssh.Binary, by func(io.Reader) io.Reader) {
 	}
 }
 
+// expect fails the test unless something was counted so often.
+func expect(t *testing.T, what string, n *atomic.Int64, want int64) {
+	t.Helper()
+	if got := n.Load(); got != want {
+		t.Errorf("%d %s, want %d", got, what, want)
+	}
+}
+
 // uploads counts how often b is opened.
 func uploads(b *ssh.Binary) *atomic.Int64 {
 	var n atomic.Int64
@@ -138,9 +146,7 @@ func TestBootstrapInEveryShell(t *testing.T) {
 
 		converse(t, connect(t, client, "h"), b, "0027")
 		converse(t, connect(t, client, "h"), b, "0027")
-		if n.Load() != 1 {
-			t.Errorf("%d uploads, want 1", n.Load())
-		}
+		expect(t, "uploads", n, 1)
 		wantFiles(t, dir, "gorun", "ok")
 		if st, err := os.Stat(filepath.Join(dir, "gorun")); err != nil || st.Mode().Perm() != 0o700 || st.Size() != b.Size {
 			t.Errorf("cached file: %v %v", st, err)
@@ -203,9 +209,7 @@ func TestBootstrapOnBareHost(t *testing.T) {
 	n := uploads(&b)
 	converse(t, connect(t, client, "h"), b, "0027")
 	converse(t, connect(t, client, "h"), b, "0027")
-	if n.Load() != 1 {
-		t.Errorf("%d uploads", n.Load())
-	}
+	expect(t, "uploads", n, 1)
 	wantFiles(t, filepath.Join(cache, "gorun", b.SHA256), "gorun", "ok")
 }
 
@@ -250,9 +254,7 @@ func TestBootstrapOncePerDirectory(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if n.Load() != 1 {
-		t.Errorf("%d uploads into one directory", n.Load())
-	}
+	expect(t, "uploads", n, 1)
 	wantFiles(t, filepath.Join(cache, "gorun", b.SHA256), "gorun", "ok")
 }
 
@@ -405,9 +407,7 @@ func TestBootstrapFallsBack(t *testing.T) {
 			converse(t, connect(t, c, "h"), b, "0027")
 			wantFiles(t, fallback, "gorun", "ok")
 			converse(t, connect(t, c, "h"), b, "0027")
-			if n.Load() != 1 {
-				t.Errorf("%d uploads", n.Load())
-			}
+			expect(t, "uploads", n, 1)
 			if st, err := os.Stat(filepath.Dir(fallback)); err != nil || st.Mode().Perm() != 0o700 {
 				t.Errorf("mode of the directory: %v %v", st.Mode(), err)
 			}
@@ -453,9 +453,7 @@ func TestBootstrapInPieces(t *testing.T) {
 		n := uploads(&b)
 		converse(t, connect(t, c, "h"), b, "0027")
 		wantFiles(t, fallback, "gorun", "ok")
-		if n.Load() != 2 {
-			t.Errorf("%d uploads, want one for each place", n.Load())
-		}
+		expect(t, "uploads", n, 2)
 	})
 	// No more is sent than what the host has taken, and two pieces, however much its window allows.
 	t.Run("host does not answer", func(t *testing.T) {

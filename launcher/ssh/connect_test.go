@@ -99,9 +99,7 @@ func TestHangInHandshake(t *testing.T) {
 	if !errors.Is(e, context.DeadlineExceeded) || errors.Is(e, ssh.ErrPaused) {
 		t.Error("not a deadline error of the user's")
 	}
-	if n := hang.accepted.Load(); n != 1 {
-		t.Errorf("a silent server was tried %d times", n)
-	}
+	expect(t, "connections", &hang.accepted, 1)
 }
 
 // TestHangAtLogin: hosts that hang before they let us in keep no one else out, neither with the built-in client, whose
@@ -221,9 +219,7 @@ func TestDroppedConnectionsAreRetried(t *testing.T) {
 		return true
 	}
 	connect(t, h.client(t), srv.addr)
-	if n := srv.accepted.Load(); n != 3 {
-		t.Errorf("%d connections, want 3", n)
-	}
+	expect(t, "connections", &srv.accepted, 3)
 }
 
 func TestServerThatAlwaysDrops(t *testing.T) {
@@ -232,9 +228,7 @@ func TestServerThatAlwaysDrops(t *testing.T) {
 	c := h.client(t)
 	ssh.GiveUpSoon(c)
 	refused(t, c, srv.addr, ssh.StepHandshake, ": the server closed the connection, saying ", "Not allowed at this time", "MaxStartups")
-	if n := srv.accepted.Load(); n != 3 {
-		t.Errorf("%d connections, want 3", n)
-	}
+	expect(t, "connections", &srv.accepted, 3)
 }
 
 func TestRefusedKeyIsNotRetried(t *testing.T) {
@@ -243,9 +237,7 @@ func TestRefusedKeyIsNotRetried(t *testing.T) {
 	writeLockedKey(t, h.path(".ssh/id_rsa"))
 	refused(t, h.client(t), "bob@"+srv.addr, ssh.StepAuthenticate,
 		"bob@127.0.0.1: no key was accepted", "offered ~/.ssh/id_ed25519", "skipped ~/.ssh/id_rsa: it has a passphrase", "no ssh agent", "start an ssh-agent and ssh-add the key")
-	if n := srv.accepted.Load(); n != 1 {
-		t.Errorf("%d connections, want 1", n)
-	}
+	expect(t, "connections", &srv.accepted, 1)
 }
 
 func TestDropDuringAuthenticationIsNotRetried(t *testing.T) {
@@ -254,9 +246,7 @@ func TestDropDuringAuthenticationIsNotRetried(t *testing.T) {
 	srv.greet = func(_ int, conn net.Conn) bool { c.Store(conn); return true }
 	srv.allowed = func(string, gossh.PublicKey) bool { c.Load().(net.Conn).Close(); return false }
 	refused(t, h.client(t), srv.addr, ssh.StepAuthenticate)
-	if n := srv.accepted.Load(); n != 1 {
-		t.Errorf("%d connections, want 1", n)
-	}
+	expect(t, "connections", &srv.accepted, 1)
 }
 
 func TestServerWithoutPublicKeys(t *testing.T) {
@@ -355,9 +345,7 @@ func TestEncryptedKey(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if n := asked.Load(); n != 2 {
-		t.Errorf("asked %d times, want 2 for all hosts together", n)
-	}
+	expect(t, "questions", &asked, 2)
 
 	h.Prompt = func(context.Context, string) (string, error) { return "wrong", nil }
 	refused(t, h.client(t), srv.addr, ssh.StepAuthenticate, "wrong passphrase for ~/keys/locked, 3 times")
@@ -393,9 +381,7 @@ func TestCancelWhilePrompting(t *testing.T) {
 	}
 	wg.Wait()
 	c.Close()
-	if asked.Load() != 1 {
-		t.Errorf("asked %d times", asked.Load())
-	}
+	expect(t, "questions", &asked, 1)
 }
 
 // startAgent serves keys on a socket as ssh-agent does.

@@ -55,9 +55,7 @@ func TestChangedHostKey(t *testing.T) {
 	writeFile(t, h.path(".ssh/known_hosts"), []byte("# first\n"+xknownhosts.Line([]string{srv.addr}, other)+"\n"), 0o600)
 	refused(t, h.client(t), srv.addr, ssh.StepHostKey, "CHANGED: is now ed25519 ", ", but ~/.ssh/known_hosts:2 has ", gossh.FingerprintSHA256(other),
 		gossh.FingerprintSHA256(srv.key.PublicKey()), fmt.Sprintf(`if the machine was reinstalled: ssh-keygen -f ~/.ssh/known_hosts -R "[127.0.0.1]:%s"`, srv.port()))
-	if n := srv.accepted.Load(); n != 1 {
-		t.Errorf("tried %d times", n)
-	}
+	expect(t, "connections", &srv.accepted, 1)
 	h.config(t, "StrictHostKeyChecking no\n")
 	connect(t, h.client(t), srv.addr)
 	if !strings.Contains(h.noted(), "has changed") {

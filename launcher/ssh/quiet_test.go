@@ -88,9 +88,7 @@ func TestHostWaitsForOthers(t *testing.T) {
 		wg.Go(func() { converse(t, connect(t, client, "h"), b, "0027") })
 	}
 	wg.Wait()
-	if n.Load() != 1 {
-		t.Errorf("%d uploads, want 1", n.Load())
-	}
+	expect(t, "uploads", n, 1)
 }
 
 // TestSilentConnection: a connection of which nothing comes any more is ended, so that another one may take its place,
