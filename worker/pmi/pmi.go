@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -139,9 +140,7 @@ func (s *Server) Release(number uint64, pairs map[string]string) {
 		s.cfg.Log.Warn("pmi: released a fence that nobody waits for", "fence", number)
 		return
 	}
-	for k, v := range pairs {
-		s.visible[k] = v
-	}
+	maps.Copy(s.visible, pairs)
 	waiting := s.waiting
 	s.waiting = nil
 	s.mu.Unlock()
@@ -337,11 +336,9 @@ func (s *Server) get(space, key string) (string, bool) {
 // arrive counts a rank that waits for a fence; the last one of the host starts it.
 func (s *Server) arrive(c *client) error {
 	s.mu.Lock()
-	for _, other := range s.waiting {
-		if other.rank == c.rank {
-			s.mu.Unlock()
-			return fmt.Errorf("rank %d waits for the barrier twice", c.rank)
-		}
+	if slices.ContainsFunc(s.waiting, func(other *client) bool { return other.rank == c.rank }) {
+		s.mu.Unlock()
+		return fmt.Errorf("rank %d waits for the barrier twice", c.rank)
 	}
 	s.waiting = append(s.waiting, c)
 	if len(s.waiting) < len(s.cfg.Local) {
@@ -352,9 +349,7 @@ func (s *Server) arrive(c *client) error {
 	s.number++
 	number, pairs := s.number, s.fresh
 	s.fresh = map[string]string{}
-	for k, v := range pairs {
-		s.visible[k] = v
-	}
+	maps.Copy(s.visible, pairs)
 	s.mu.Unlock()
 	s.cfg.Fence(number, pairs)
 	return nil

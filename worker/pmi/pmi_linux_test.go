@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"os"
 	"slices"
@@ -120,9 +121,7 @@ func (c *cluster) name(rank int, asks, service, port string) {
 func (c *cluster) fence(number uint64, pairs map[string]string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for k, v := range pairs {
-		c.pairs[k] = v
-	}
+	maps.Copy(c.pairs, pairs)
 	if c.arrived++; c.arrived < len(c.servers) {
 		return
 	}

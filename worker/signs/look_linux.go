@@ -159,8 +159,7 @@ func cpus() int {
 }
 
 func read(pid int, name string) []byte {
-	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/%s", pid, name)) // nothing if it has ended or access is denied
-	return b
+	return []byte(proc.ReadOf(pid, name))
 }
 
 // glanceAt reads what a process has done so far, nil if it has ended.
@@ -340,13 +339,8 @@ func full(pid int) string {
 
 // writes reports whether a descriptor is open for writing.
 func writes(info []byte) bool {
-	for line := range strings.Lines(string(info)) {
-		if flags, ok := strings.CutPrefix(line, "flags:"); ok {
-			n, _ := strconv.ParseUint(strings.TrimSpace(flags), 8, 32)
-			return n&unix.O_ACCMODE != unix.O_RDONLY
-		}
-	}
-	return false
+	flags, _ := strconv.ParseUint(proc.Field(string(info), "flags"), 8, 32)
+	return flags&unix.O_ACCMODE != unix.O_RDONLY
 }
 
 // dead names the children of a process that have failed without its notice.

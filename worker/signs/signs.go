@@ -50,24 +50,16 @@ type mount struct{ point, kind string }
 // parseMounts reads /proc/PID/mountinfo.
 func parseMounts(text []byte) (all []mount) {
 	for line := range strings.Lines(string(text)) {
-		f := strings.Fields(line)
-		for i := 6; i+1 < len(f); i++ {
-			if f[i] == "-" {
-				all = append(all, mount{unescape(f[4]), f[i+1]})
-				break
-			}
+		place, system, _ := strings.Cut(line, " - ")
+		if f, kind := strings.Fields(place), strings.Fields(system); len(f) > 5 && len(kind) > 0 {
+			all = append(all, mount{unescape.Replace(f[4]), kind[0]})
 		}
 	}
 	return all
 }
 
 // unescape reads the octal escapes of mountinfo.
-func unescape(s string) string {
-	for _, e := range [][2]string{{`\040`, " "}, {`\011`, "\t"}, {`\012`, "\n"}, {`\134`, `\`}} {
-		s = strings.ReplaceAll(s, e[0], e[1])
-	}
-	return s
-}
+var unescape = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
 
 // mountOf returns the mount that a path is on: the last one of those with the longest point.
 func mountOf(all []mount, path string) (at mount) {
