@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"testing"
 	"time"
 
@@ -15,7 +16,6 @@ import (
 	"gorun/worker/loop"
 )
 
-// onHost is a daemon that only has to report what its machine is.
 // quiet is a daemon that data reaches by a NIC, and that reports nothing.
 type quiet struct{ nic string }
 
@@ -24,6 +24,7 @@ func (q *quiet) DataRDMA() string             { return "" }
 func (*quiet) NetworkChanged()                {}
 func (*quiet) Changed(context.Context)        {}
 
+// onHost is a daemon that only has to report what its machine is.
 func onHost(t *testing.T, self topology.Host, file string) (m *HostMachine, said func() []string) {
 	t.Helper()
 	known, err := facts.Parse([]byte(file))
@@ -53,13 +54,8 @@ func observed(m *HostMachine, end *wire.Migrating) {
 
 func expect(t *testing.T, said []string, want ...string) {
 	t.Helper()
-	if len(said) != len(want) {
-		t.Fatalf("said %q, should be %q", said, want)
-	}
-	for i := range want {
-		if said[i] != want[i] {
-			t.Errorf("said %q, should be %q", said[i], want[i])
-		}
+	if !slices.Equal(said, want) {
+		t.Errorf("said %q, should be %q", said, want)
 	}
 }
 

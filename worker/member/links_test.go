@@ -19,10 +19,10 @@ var linkTimeout = liveness.Default().LinkTimeout
 
 // wires stand in for the links of a host.
 type wires struct {
-	said []string
-	cut  map[int]bool // peers that do not answer
-	keys []error      // what the next attempts end with at once
-	ends func(n int)  // called before each attempt, with how many there were
+	said   []string
+	cut    map[int]bool // peers that do not answer
+	keys   []error      // what the next attempts end with at once
+	before func(n int)  // called before each attempt, with how many there were
 }
 
 func (f *wires) Open(peers []int) error {
@@ -37,9 +37,7 @@ func (f *wires) Connect(ctx context.Context, peers []int) error {
 func (f *wires) Reach(ctx context.Context, peers []int) error { return f.try(ctx, "reach", peers) }
 
 func (f *wires) try(ctx context.Context, how string, peers []int) error {
-	if f.ends != nil {
-		f.ends(len(f.said))
-	}
+	f.before(len(f.said))
 	f.said = append(f.said, fmt.Sprint(how, " ", peers))
 	if len(f.keys) > 0 {
 		err := f.keys[0]
@@ -92,18 +90,13 @@ func TestLinksBegin(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			of := newLife(t.Context())
 			f := &wires{keys: tc.keys, cut: tc.cut}
-			if tc.ends > 0 {
-				f.ends = func(n int) {
-					if n == tc.ends {
-						of.end()
-					}
-				}
-			}
-			if tc.back > 0 {
-				f.ends = func(n int) {
-					if n == tc.back {
-						clear(f.cut)
-					}
+			f.before = func(n int) {
+				switch n {
+				case 0:
+				case tc.ends:
+					of.end()
+				case tc.back:
+					clear(f.cut)
 				}
 			}
 			began := time.Now()
@@ -140,11 +133,9 @@ func TestLinksRest(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			of := newLife(t.Context())
 			f := &wires{cut: tc.cut}
-			if tc.ends > 0 {
-				f.ends = func(n int) {
-					if n == tc.ends {
-						of.end()
-					}
+			f.before = func(n int) {
+				if n > 0 && n == tc.ends {
+					of.end()
 				}
 			}
 			told := [][]int{}
