@@ -26,11 +26,11 @@ func (j *job) drain(d Drain) {
 		d.Answer <- jobs.Departure{Err: err}
 		return
 	}
-	was, _ := j.membership.policy.Departure(name)
+	was := j.membership.policy.Departure(name)
 	if !d.Look && !j.stopping {
 		j.decide(elastic.Drain{Host: name, Undo: d.Undo, Move: d.move})
 	}
-	at, _ := j.membership.policy.Departure(name)
+	at := j.membership.policy.Departure(name)
 	switch {
 	case at.Drained == was.Drained:
 	case !at.Drained:

@@ -33,7 +33,7 @@ func (j *job) evidence(h *host, e *wire.Evidence) {
 		j.spec.Note("gorun: epoch %d has waited for %s for %.0f s: it and %s do not reach each other",
 			e.Epoch, j.hosts[late].name, float64(e.AwaitedMS)/1000, j.hosts[other].name)
 	}
-	j.act(append(j.alive.Report(now, h.id, *e, v), j.alive.Decide(now, v)...))
+	j.act(append(j.alive.Report(now, h.id, *e), j.alive.Decide(now, v)...))
 }
 
 // act carries out verdicts. Other evictions follow from what a host itself reports, or from isolation.

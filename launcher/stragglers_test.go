@@ -42,7 +42,7 @@ func TestStragglers(t *testing.T) {
 		"one was given up that hung up": {change: func(j *job) { j.hosts[1].ended = true; given(j, true) }},
 		"one was given up that hung up on another": {change: func(j *job) {
 			j.hosts[1].ended = true
-			j.alive.Report(now, 1, wire.Evidence{Peer: 0, HungUp: true}, liveness.View{})
+			j.alive.Report(now, 1, wire.Evidence{Peer: 0, HungUp: true})
 			given(j, false)
 		}},
 	} {

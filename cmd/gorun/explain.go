@@ -71,7 +71,7 @@ var exitCodes = []exitCode{
 func exitCodeText() string {
 	var text strings.Builder
 	for _, c := range exitCodes {
-		wrap(&text, fmt.Sprintf("%-9s%s", c.code, c.meaning), 2, 11, helpWidth)
+		wrap(&text, fmt.Sprintf("%-9s%s", c.code, c.meaning), 2, 11)
 	}
 	return strings.TrimSuffix(text.String(), "\n")
 }

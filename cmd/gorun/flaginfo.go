@@ -92,11 +92,11 @@ func writeFlags(w io.Writer, flags []cli.Flag) {
 func (f flagInfo) write(w io.Writer) {
 	term := f.term()
 	if utf8.RuneCountInString(term) > helpColumn-4 {
-		wrap(w, term, 2, 6, helpWidth)
-		wrap(w, f.meaning(), helpColumn, helpColumn, helpWidth)
+		wrap(w, term, 2, 6)
+		wrap(w, f.meaning(), helpColumn, helpColumn)
 		return
 	}
-	wrap(w, fmt.Sprintf("%-*s%s", helpColumn-2, term, f.meaning()), 2, helpColumn, helpWidth)
+	wrap(w, fmt.Sprintf("%-*s%s", helpColumn-2, term, f.meaning()), 2, helpColumn)
 }
 
 // term returns the names of a flag, the short ones first, and what it takes.

@@ -42,14 +42,14 @@ func mainHelp(w io.Writer, app *cli.App, commands []*cli.Command) {
 		}
 	}
 	fmt.Fprintln(w)
-	wrap(w, "All flags: gorun help flags. gorun help TOPIC: "+strings.Join(topicNames(), ", ")+".", 0, 0, helpWidth)
+	wrap(w, "All flags: gorun help flags. gorun help TOPIC: "+strings.Join(topicNames(), ", ")+".", 0, 0)
 }
 
 // commandHelp is the help of a command.
 func commandHelp(w io.Writer, c *cli.Command) {
 	fmt.Fprintf(w, "gorun %s - %s\n\nUsage:\n", c.Name, c.Usage)
 	usage := cmp.Or(c.UsageText, strings.TrimSpace("gorun "+c.Name+" "+c.ArgsUsage))
-	wrap(w, usage, 2, 2+len("gorun "+c.Name+" "), helpWidth)
+	wrap(w, usage, 2, 2+len("gorun "+c.Name+" "))
 	if c.Description != "" {
 		fmt.Fprintln(w)
 		paragraphs(w, c.Description)
@@ -122,12 +122,12 @@ const (
 	helpColumn = 24
 )
 
-// wrap writes words in lines of at most width columns: the first line is indented by first, the others by rest. Spaces
+// wrap writes words in lines: the first line is indented by first, the others by rest. Spaces
 // within a line stay as they are.
-func wrap(w io.Writer, text string, first, rest, width int) {
+func wrap(w io.Writer, text string, first, rest int) {
 	line, indent := "", first
 	for word := range strings.SplitAfterSeq(text, " ") {
-		if line != "" && indent+utf8.RuneCountInString(line+strings.TrimRight(word, " ")) > width {
+		if line != "" && indent+utf8.RuneCountInString(line+strings.TrimRight(word, " ")) > helpWidth {
 			fmt.Fprintf(w, "%*s%s\n", indent, "", strings.TrimRight(line, " "))
 			line, indent = "", rest
 		}
@@ -142,7 +142,7 @@ func paragraphs(w io.Writer, text string) {
 		if strings.HasPrefix(line, " ") {
 			fmt.Fprintln(w, line)
 		} else {
-			wrap(w, line, 0, 0, helpWidth)
+			wrap(w, line, 0, 0)
 		}
 	}
 }

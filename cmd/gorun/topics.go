@@ -158,6 +158,6 @@ func writeFormat(w io.Writer) {
 			in = k.In
 			fmt.Fprintf(w, "\nKeys of %s:\n", in)
 		}
-		wrap(w, fmt.Sprintf("%-12s%s (%s)", k.Name, k.Meaning, k.Value), 2, 14, helpWidth)
+		wrap(w, fmt.Sprintf("%-12s%s (%s)", k.Name, k.Meaning, k.Value), 2, 14)
 	}
 }

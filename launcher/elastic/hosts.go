@@ -70,29 +70,28 @@ type Departure struct {
 	Loading bool  // those that take their place load their program
 }
 
-// Departure returns how far a host has come, false for one that was never listed.
-func (m *Machine) Departure(host string) (d Departure, known bool) {
+// Departure returns how far a host has come.
+func (m *Machine) Departure(host string) (d Departure) {
 	s := m.site(host)
 	if s == nil {
-		return d, false
+		return d // it was never listed
 	}
 	d.Drained = s.Drained
-	daemon := s.daemon
-	if daemon == nil {
-		return d, true
+	if s.daemon == nil {
+		return d
 	}
-	for _, p := range daemon.used {
+	for _, p := range s.daemon.used {
 		d.Left = append(d.Left, p.number)
 	}
 	slices.Sort(d.Left)
 	keep, add := m.next(m.need(), true, true)
 	for _, p := range keep {
-		if p.host == daemon {
+		if p.host == s.daemon {
 			d.Kept++
 		}
 	}
 	d.Loading = m.loading(len(keep) - d.Kept + len(add))
-	return d, true
+	return d
 }
 
 // site returns the host of a name, nil if it was never listed.

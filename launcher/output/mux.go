@@ -411,7 +411,12 @@ func (m *Mux) show(s *stream, line []byte, end End) {
 	if m.cfg.JSON {
 		s.batch = append(s.batch, m.object(s, line, end)...)
 	} else {
-		m.tagged(s, line, end)
+		if m.cfg.Timestamp {
+			s.batch = m.cfg.Now().AppendFormat(s.batch, time.ANSIC)
+		}
+		s.batch = append(s.batch, s.tag...)
+		s.batch = append(s.batch, line...)
+		s.batch = append(s.batch, '\n')
 	}
 	if end == CR {
 		s.isHeld = false
@@ -419,16 +424,6 @@ func (m *Mux) show(s *stream, line []byte, end End) {
 			s.shown = m.cfg.Now()
 		}
 	}
-}
-
-// tagged adds a line to the batch of s, as text.
-func (m *Mux) tagged(s *stream, line []byte, end End) {
-	if m.cfg.Timestamp {
-		s.batch = m.cfg.Now().AppendFormat(s.batch, time.ANSIC)
-	}
-	s.batch = append(s.batch, s.tag...)
-	s.batch = append(s.batch, line...)
-	s.batch = append(s.batch, '\n')
 }
 
 func (m *Mux) send(s *stream) {

@@ -70,7 +70,7 @@ func New(cfg Config) (*Client, error) {
 
 // Close closes the bastions, and with them every Conn through one, and the agent, and waits for abandoned handshakes.
 // Other Conns are closed by their owners.
-func (c *Client) Close() error {
+func (c *Client) Close() {
 	c.mu.Lock()
 	c.closed = true
 	for _, b := range c.bastions {
@@ -89,7 +89,6 @@ func (c *Client) Close() error {
 	}
 	c.mu.Unlock()
 	c.running.Wait()
-	return nil
 }
 
 // Connect logs in to a host, which may be written user@host. Cancelling ctx abandons the attempt at once; it has no

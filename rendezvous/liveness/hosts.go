@@ -223,7 +223,7 @@ func (s *Hosts) observe(now time.Time, v View) {
 }
 
 // Report takes all the evidence of a host against a peer.
-func (s *Hosts) Report(now time.Time, by int, e wire.Evidence, v View) (out []Verdict) {
+func (s *Hosts) Report(now time.Time, by int, e wire.Evidence) []Verdict {
 	if e.Peer == by {
 		return nil
 	}

@@ -116,7 +116,7 @@ func TestContacts(t *testing.T) {
 		"it hung up on the launcher alone":             {line: hungUp(10), now: 9 + lease, heard: 10},
 		"and its lease ends":                           {line: hungUp(10), now: 10 + lease, heard: 10, lost: true},
 		"it hung up, and a peer does not reach it": {line: hungUp(10), now: 15, heard: 10,
-			change: []func(*scene){func(s *scene) { s.hosts.Report(sec(14), 1, wire.Evidence{Peer: 0, AwaitedMS: 4000}, s.view) }}, lost: true},
+			change: []func(*scene){func(s *scene) { s.hosts.Report(sec(14), 1, wire.Evidence{Peer: 0, AwaitedMS: 4000}) }}, lost: true},
 		"it hung up a moment ago":                  {line: hungUp(10), now: 11, heard: 10, change: []func(*scene){alone}},
 		"it hung up, but may answer":               {line: blind(10), now: 14, heard: 10, change: []func(*scene){alone}},
 		"it hung up, and does not answer for long": {line: blind(10), now: 15, heard: 10, change: []func(*scene){alone}, lost: true},
@@ -124,13 +124,13 @@ func TestContacts(t *testing.T) {
 		"it hung up, and answered":                 {line: answers(10, 19), now: 20, heard: 10, change: []func(*scene){alone}},
 		"it answers for too long":                  {line: answers(10, 0), now: 10 + lease, heard: 10, lost: true},
 		"it hung up on another": {line: broken(10), now: 12, heard: 10,
-			change: []func(*scene){func(s *scene) { s.hosts.Report(sec(11), 1, wire.Evidence{Peer: 0, HungUp: true}, s.view) }}, lost: true},
+			change: []func(*scene){func(s *scene) { s.hosts.Report(sec(11), 1, wire.Evidence{Peer: 0, HungUp: true}) }}, lost: true},
 		"it hung up on another, and not for good": {line: broken(10), now: 12, heard: 10, change: []func(*scene){func(s *scene) {
-			s.hosts.Report(sec(11), 1, wire.Evidence{Peer: 0, HungUp: true}, s.view)
-			s.hosts.Report(sec(11), 1, wire.Evidence{Peer: 0}, s.view)
+			s.hosts.Report(sec(11), 1, wire.Evidence{Peer: 0, HungUp: true})
+			s.hosts.Report(sec(11), 1, wire.Evidence{Peer: 0})
 		}}},
 		"it hung up on one that is lost": {line: broken(10), now: 12, heard: 10, change: []func(*scene){func(s *scene) {
-			s.hosts.Report(sec(11), 1, wire.Evidence{Peer: 0, HungUp: true}, s.view)
+			s.hosts.Report(sec(11), 1, wire.Evidence{Peer: 0, HungUp: true})
 			s.of(1).Ended = true
 		}}},
 		"it is not ready":   {line: broken(10), now: 12, heard: 10, change: []func(*scene){func(s *scene) { s.of(0).Ready = false }}, lost: true},
@@ -191,7 +191,7 @@ func TestReported(t *testing.T) {
 			}
 			at := max(tc.at, 4)
 			s.hear(at, 0)
-			s.hosts.Report(sec(at), 0, wire.Evidence{Peer: 1, Suspicion: wire.LeaseOver}, s.view)
+			s.hosts.Report(sec(at), 0, wire.Evidence{Peer: 1, Suspicion: wire.LeaseOver})
 			got := words(s.hosts.Decide(sec(at), s.view))
 			if want := map[bool]string{true: "evicted 1: reported"}[tc.lost]; got != want {
 				t.Errorf("%q, want %q", got, want)
@@ -230,7 +230,7 @@ func TestReportedWhileItMoves(t *testing.T) {
 			s.hear(now-tc.silent, 2)
 			verdicts := s.hosts.Look(sec(now), s.view)
 			for by := range 2 {
-				verdicts = append(verdicts, s.hosts.Report(sec(now), by, wire.Evidence{Peer: 2, Suspicion: wire.LeaseOver}, s.view)...)
+				verdicts = append(verdicts, s.hosts.Report(sec(now), by, wire.Evidence{Peer: 2, Suspicion: wire.LeaseOver})...)
 				verdicts = append(verdicts, s.hosts.Decide(sec(now), s.view)...)
 			}
 			if tc.after > 0 {
@@ -329,7 +329,7 @@ func TestBrokenPaths(t *testing.T) {
 			if what == '>' {
 				e.UnansweredMS = 5000
 			}
-			got = append(got, s.hosts.Report(sec(now), by, e, s.view)...)
+			got = append(got, s.hosts.Report(sec(now), by, e)...)
 			got = append(got, s.hosts.Look(sec(now), s.view)...)
 		}
 		if got := words(got); got != tc.want {
@@ -353,11 +353,11 @@ func TestIsolated(t *testing.T) {
 	s.view.Lease = 10 * time.Second
 	s.hear(3, 0, 1, 2)
 	pass(s, 3, 6)
-	s.hosts.Report(sec(6), 0, wire.Evidence{Peer: 1, Suspicion: wire.LeaseOver}, s.view)
+	s.hosts.Report(sec(6), 0, wire.Evidence{Peer: 1, Suspicion: wire.LeaseOver})
 	if got := pass(s, 6, 29); got != "isolated from 3 after 5s; "+silent {
 		t.Errorf("until 29 s: %q", got)
 	}
-	s.hosts.Report(sec(29), 0, wire.Evidence{Peer: 1}, s.view)
+	s.hosts.Report(sec(29), 0, wire.Evidence{Peer: 1})
 	s.hear(29, 2)
 	if got := pass(s, 29, 38.75); strings.Contains(got, "evicted") || !s.hosts.IsolatedSince().IsZero() && s.hosts.IsolatedSince() != sec(29) {
 		t.Errorf("one is heard again: %q, isolated since %v", got, s.hosts.IsolatedSince())

@@ -292,7 +292,7 @@ func (w *network) stepLauncher() {
 			if late, _, news := w.watch.Awaited(id, e, v); news {
 				w.note("awaited %d", late)
 			}
-			w.act(append(w.watch.Report(w.now, id, e, v), w.watch.Decide(w.now, v)...))
+			w.act(append(w.watch.Report(w.now, id, e), w.watch.Decide(w.now, v)...))
 		}
 	}
 	w.act(w.watch.Look(w.now, v))

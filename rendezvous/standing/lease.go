@@ -62,10 +62,9 @@ func (l *Lease) DemandsEncryption() bool { return l.demands }
 func (l *Lease) Changes() <-chan []wire.Share { return l.changes }
 
 // Close gives the slots back.
-func (l *Lease) Close() error {
+func (l *Lease) Close() {
 	l.cancel()
 	l.wg.Wait()
-	return nil
 }
 
 // keep listens until Close, and finds the queue again when the connection ends.
