@@ -262,8 +262,7 @@ func TestClusterElastic(t *testing.T) {
 	if text := s.Ps(); strings.Count(text, "1 of 2") != 3 {
 		t.Errorf("gorun ps:\n%s", text)
 	}
-	j.Enough()
-	j.End(3)
+	j.EndNow(3)
 }
 
 // TestClusterDetach: a detached job needs nothing of the machine that started it, and is reached from every other.

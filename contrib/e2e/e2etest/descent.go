@@ -37,9 +37,7 @@ func (d *Descent) Reach(batch int) {
 // Weights waits for the end, checks that the world stayed the same, and returns the hash of all ranks' weights.
 func (d *Descent) Weights() string {
 	d.T.Helper()
-	if err := d.Cmd.Wait(); err != nil {
-		d.T.Fatalf("%v\n%s", err, d.Out)
-	}
+	d.Succeed()
 	d.Idle()
 	found, _ := d.Out.Find(`rank \d+ has (\w+)`)
 	if len(found) != len(d.Hosts()) || d.Out.Has(`(is lost|epoch [2-9])`) {

@@ -166,15 +166,24 @@ func (j *Training) Await(pattern string) {
 	}
 }
 
-// End waits for the job and checks that all processes that ended have done the work, with the same weights as an
-// undisturbed job.
-func (j *Training) End(processes int) {
+// Succeed waits for the job, and ends the test unless it ended well.
+func (j *Training) Succeed() {
 	j.T.Helper()
-	j.Finish(processes)
+	if err := j.Cmd.Wait(); err != nil {
+		j.T.Fatalf("%v\n%s", err, j.Out)
+	}
 }
 
-// Finish is End, for any number of processes if the number is negative.
-func (j *Training) Finish(processes int) {
+// EndNow is End for a training that would go on.
+func (j *Training) EndNow(processes int) {
+	j.T.Helper()
+	j.Enough()
+	j.End(processes)
+}
+
+// End waits for the job and checks that all processes that ended have done the work, with the same weights as an
+// undisturbed job; any number of processes if the number is negative.
+func (j *Training) End(processes int) {
 	j.T.Helper()
 	if err := j.Cmd.Wait(); err != nil {
 		j.T.Errorf("%v\n%s", err, j.Out)

@@ -97,9 +97,7 @@ func TestLossAmid(t *testing.T) {
 			for _, h := range hosts[:loss.hosts] {
 				loss.strike(j, h+1)
 			}
-			if err := j.Cmd.Wait(); err != nil {
-				t.Fatalf("%v\n%s", err, j.Out)
-			}
+			j.Succeed()
 			c.ExpectNothingLeft(10 * time.Second)
 			afterLoss(wentOn(j, struck, left, loss.lease))
 
@@ -197,8 +195,7 @@ func TestRankAfterHost(t *testing.T) {
 			if t.Logf("training goes on after %v", took); took > 15*time.Second {
 				t.Errorf("training goes on after %v only, and the lease is 30 s\n%s", took, j.Out)
 			}
-			j.Enough()
-			j.End(1)
+			j.EndNow(1)
 		})
 	}
 }

@@ -95,9 +95,7 @@ func noStepLost(x *exact) {
 		j.Must(h.Boot(t.Context()))
 		return true
 	})
-	if err := j.Cmd.Wait(); err != nil {
-		t.Fatalf("%v\n%s", err, j.Out)
-	}
+	j.Succeed()
 	if worlds, _ := j.Out.Find(`^gorun: epoch \d+: `); len(worlds) < faults {
 		t.Errorf("%d faults made %d worlds\n%s", faults, len(worlds), j.Out)
 	}
@@ -136,9 +134,7 @@ func TestNoStepLostToTakeover(t *testing.T) {
 		}
 		return false // another launcher is about to begin
 	})
-	if err := j.Cmd.Wait(); err != nil {
-		t.Fatalf("%v\n%s", err, j.Out)
-	}
+	j.Succeed()
 	if taken == 0 || !j.Out.Has(`goes on by the launcher on host\d`) { // who looks on may miss one that is lost at once
 		t.Errorf("the launcher was lost %d times\n%s", taken, j.Out)
 	}
@@ -169,9 +165,7 @@ func TestEvacuations(t *testing.T) {
 		drained++
 		return true
 	})
-	if err := j.Cmd.Wait(); err != nil {
-		t.Fatalf("%v\n%s", err, j.Out)
-	}
+	j.Succeed()
 	if drained < *evacuations {
 		t.Errorf("%d hosts were drained", drained)
 	}

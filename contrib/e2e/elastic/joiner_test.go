@@ -38,8 +38,7 @@ func TestJoinerCutOff(t *testing.T) {
 			if stood > 16*time.Second { // some 6 s, or 5 s more for a host that only one does not reach
 				t.Errorf("the others stood still for %v\n%s", stood, j.Out)
 			}
-			j.Enough()
-			j.End(2)
+			j.EndNow(2)
 			if j.Out.Has(`gorun: host[12] is lost: `) || strings.Join(worlds(j), " ") != "3 2" {
 				t.Errorf("worlds of %v\n%s", worlds(j), j.Out)
 			}

@@ -34,7 +34,6 @@ func TestStraggler(t *testing.T) {
 	j.Again(3, begun)
 	expectWorld(j, begun, "0", "2", "3")
 	j.Cluster.Await("no process 1", func() bool { return hostOf(j, 1) == 0 })
-	j.Enough()
-	j.End(3)
+	j.EndNow(3)
 	expectOnce(j)
 }

@@ -88,8 +88,7 @@ func TestHostShutsDown(t *testing.T) {
 		t.Errorf("the rank is said to have failed: %q\n%s", lines, j.Out)
 	}
 	j.Await(`process 3 is rank 2 of 3 from batch [1-9]`)
-	j.Enough()
-	j.End(3)
+	j.EndNow(3)
 }
 
 // TestScale: a script lets hosts come and go, under load.
@@ -105,8 +104,7 @@ func TestScale(t *testing.T) {
 	j.Await(`is rank 0 of 1 from batch [1-9]`)
 	list.Say("host3:1", "host1:1", "host2:1")
 	j.Await(`process [4-9] is rank 2 of 3 from batch [1-9]`)
-	j.Enough()
-	j.End(3)
+	j.EndNow(3)
 }
 
 // TestRestartElsewhere: vSphere HA starts a machine again that has lost its host, and DHCP gives it another address. It
@@ -125,8 +123,7 @@ func TestRestartElsewhere(t *testing.T) {
 	back := time.Now()
 	j.Await(`process [3-9] is rank 2 of 3 from batch [1-9]`)
 	t.Logf("%v after its start at another address the host trains", time.Since(back).Round(time.Millisecond))
-	j.Enough()
-	j.End(3)
+	j.EndNow(3)
 }
 
 // TestSpareHost: a host that the job has no ranks for is ready all the same, so that a lost one is replaced by nothing
@@ -172,6 +169,5 @@ func TestSpareHost(t *testing.T) {
 	if took := at[0].Sub(lost[0]); took > 60*time.Second { // 2 s on a quiet machine, most of it the import of torch
 		t.Errorf("the spare host trained after %v only", took)
 	}
-	j.Enough()
-	j.End(2)
+	j.EndNow(2)
 }

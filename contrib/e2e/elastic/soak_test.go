@@ -252,7 +252,7 @@ func TestSoak(t *testing.T) {
 	s.Enough()
 	watchdog := time.AfterFunc(10*time.Minute, func() { s.Cmd.Process.Signal(syscall.SIGTERM) })
 	defer watchdog.Stop()
-	s.Finish(-1)
+	s.End(-1)
 }
 
 // lastOutput are the last lines of the job but for its batches, which are many, and of what was done to it.

@@ -104,8 +104,7 @@ func TestSpares(t *testing.T) {
 	if rank > 10*time.Second || host > 10*time.Second { // other tests run, too
 		t.Errorf("training goes on %v after a rank was killed, and %v after the loss of a host was noticed", rank, host)
 	}
-	j.Enough()
-	j.End(3)
+	j.EndNow(3)
 }
 
 // TestSpareLostToo: a host with a rank and one with a spare lose power together. The others do not wait for that spare.
@@ -122,6 +121,5 @@ func TestSpareLostToo(t *testing.T) {
 	if t.Logf("training goes on after %v", took); took > 15*time.Second { // the lease of a host is 30 s
 		t.Errorf("training goes on after %v only\n%s", took, j.Out)
 	}
-	j.Enough()
-	j.End(2)
+	j.EndNow(2)
 }

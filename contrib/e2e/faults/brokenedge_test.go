@@ -44,8 +44,7 @@ func TestBrokenEdge(t *testing.T) {
 	if err := fixed.Cmd.Wait(); err == nil {
 		t.Errorf("a job that cannot go on without a host ends well\n%s", fixed.Out)
 	}
-	j.Enough()
-	j.End(2)
+	j.EndNow(2)
 	if j.Out.Has(`gorun: host1 is lost: `) {
 		t.Errorf("a host was lost that all others hear\n%s", j.Out)
 	}

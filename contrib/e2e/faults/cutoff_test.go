@@ -21,8 +21,7 @@ func TestResetWhileCutOff(t *testing.T) {
 	told, _ := j.Out.Find(`(is lost|is rank)`)
 	cutAndReset(j, 2, 5*time.Second)
 	j.Await(`gorun: host2 is back after `)
-	j.Enough()
-	j.End(2)
+	j.EndNow(2)
 	if now, _ := j.Out.Find(`(is lost|is rank)`); len(now) != len(told) {
 		t.Errorf("the world did not stay as it was\n%s", j.Out)
 	}

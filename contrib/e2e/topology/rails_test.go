@@ -32,9 +32,7 @@ func TestNetworkLost(t *testing.T) {
 		t.Fatal(err)
 	}
 	j.Await(`host3: .*eth1 (has changed|is gone)`)
-	if err := j.Cmd.Wait(); err != nil {
-		t.Fatalf("%v\n%s", err, j.Out)
-	}
+	j.Succeed()
 	c.ExpectNothingLeft(5 * time.Second)
 	if j.Out.Has(`(is lost|epoch [2-9])`) {
 		t.Errorf("the world did not stay as it was\n%s", j.Out)

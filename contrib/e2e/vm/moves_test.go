@@ -115,8 +115,7 @@ func TestAnnouncedMoves(t *testing.T) {
 	}
 	told, _ := j.Out.Find(`batch \d+$`)
 	c.Await("batch after all that", func() bool { more, _ := j.Out.Find(`batch \d+$`); return len(more) > len(told)+5 })
-	j.Enough()
-	j.End(2)
+	j.EndNow(2)
 	unbroken(j)
 	for host, want := range map[string]string{
 		"host2": "register ack 6279072692702276663 ack 8003 ack 8003 unregister",
@@ -204,8 +203,7 @@ func TestMovesAtOnce(t *testing.T) {
 		_, moved := j.Out.Find(`^gorun: host[23] renews its connections: success`)
 		return len(moved) == 4
 	})
-	j.Enough()
-	j.End(3)
+	j.EndNow(3)
 	unbroken(j)
 	if !j.Out.Has(`^gorun: host1: was paused between operations \d times?, [0-9.]+ s in all`) {
 		t.Errorf("the end does not tell how long the ring was paused:\n%s", j.Out)

@@ -42,7 +42,6 @@ func TestAnnouncedMoveOverRDMA(t *testing.T) {
 	v.tell("host2", "end", 7001, `,"opStatus":"success"`)
 	j.Await(`gorun: host2 renews its connections: success`)
 	c.Await("queue pairs after the move", func() bool { return s.Pairs() == 8 }) // four streams of the link, both ends
-	j.Enough()
-	j.End(2)
+	j.EndNow(2)
 	unbroken(j)
 }
