@@ -23,6 +23,7 @@ import ray
 from horovod.ray import ElasticRayExecutor, RayExecutor, ray_logger, runner
 from horovod.ray.elastic import RayHostDiscovery, TestDiscovery
 from horovod.ray.elastic_v2 import ElasticParams
+from leftovers import left
 from ray.cluster_utils import Cluster
 from ray.exceptions import RayTaskError
 from ray.util.placement_group import placement_group, remove_placement_group
@@ -172,22 +173,6 @@ class Counter:
         return self.value
 
 
-def left():
-    """Return the command lines of gorun's processes that this one's cluster has started."""
-    found = []
-    for name in os.listdir("/proc"):
-        try:
-            with open(f"/proc/{name}/cmdline", "rb") as file:
-                line = file.read().replace(b"\0", b" ").decode()
-            with open(f"/proc/{name}/environ", "rb") as file:
-                ours = MARK.encode() in file.read()
-        except (OSError, ValueError):
-            continue
-        if ours and ("gorun.seats" in line or "gorun worker" in line or "--launcher" in line):
-            found.append(line)
-    return found
-
-
 def settings(**more):
     """Return settings for a machine that has other things to do."""
     return RayExecutor.create_settings(timeout_s=60, **more)
@@ -236,8 +221,8 @@ class RayTest(unittest.TestCase):
     def nothing_left(self):
         """Check that no process of gorun's is left, and that Ray has all of its CPUs again."""
         until = time.monotonic() + 60
-        while left() or ray.available_resources().get("CPU") != 6:
-            self.assertLess(time.monotonic(), until, f"{left()} {ray.available_resources()}")
+        while left(MARK) or ray.available_resources().get("CPU") != 6:
+            self.assertLess(time.monotonic(), until, f"{left(MARK)} {ray.available_resources()}")
             time.sleep(0.1)
 
     def executor(self, *args, start=True, **kwargs):

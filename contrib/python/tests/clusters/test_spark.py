@@ -20,6 +20,7 @@ from unittest import mock
 
 import horovod.spark
 import pyspark
+from leftovers import left
 from py4j.protocol import Py4JJavaError
 from pyspark import InheritableThread
 from pyspark.sql import SparkSession
@@ -142,22 +143,6 @@ def executor():
     return ["host" + os.path.basename(os.getcwd()), ""]
 
 
-def left():
-    """Return the command lines of gorun's processes that this test has started."""
-    found = []
-    for name in os.listdir("/proc"):
-        try:
-            with open(f"/proc/{name}/cmdline", "rb") as file:
-                line = file.read().replace(b"\0", b" ").decode()
-            with open(f"/proc/{name}/environ", "rb") as file:
-                ours = MARK.encode() in file.read()
-        except (OSError, ValueError):
-            continue
-        if ours and ("gorun.seats" in line or "gorun worker" in line or "--launcher" in line):
-            found.append(line)
-    return found
-
-
 MARK = f"GORUN_TEST_OF_SPARK={os.getpid()}"
 
 
@@ -184,8 +169,8 @@ class SparkTest(unittest.TestCase):
     def nothing_left(self):
         """Check that no process of gorun's is left."""
         until = time.monotonic() + 60
-        while left():
-            self.assertLess(time.monotonic(), until, left())
+        while left(MARK):
+            self.assertLess(time.monotonic(), until, left(MARK))
             time.sleep(0.1)
 
     def test_results_by_rank(self):
