@@ -54,7 +54,3 @@ class ArgumentsTest(unittest.TestCase):
         with contextlib.redirect_stderr(said), self.assertRaises(SystemExit):
             parse_args(["python", "x.py"])
         self.assertIn("-np", said.getvalue())
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -88,7 +88,3 @@ class TestCounters(unittest.TestCase):
             os._exit(0 if value(counters.counters, counters.STEPS) == 1 else 1)
         self.assertEqual(os.waitpid(child, 0)[1], 0)
         self.assertEqual(value(counters.counters, counters.STEPS), before)
-
-
-if __name__ == "__main__":
-    unittest.main()

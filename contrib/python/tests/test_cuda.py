@@ -207,7 +207,3 @@ class DeviceTest(unittest.TestCase):
             assert basics.size() == 2
 
         run_ranks(2, body)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -254,7 +254,3 @@ class TensorsTest(unittest.TestCase):
             with self.assertRaises(TypeError):
                 handler.save()
         self.assertTrue(torch.equal(handler._saved["weight"], want))
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -125,7 +125,3 @@ class CopyTest(unittest.TestCase):
             self.assertEqual(state._commits, 1)
 
         run_ranks(1, body)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -135,7 +135,3 @@ class SkipTest(unittest.TestCase):
         for other in None, added, failed:
             self.assertEqual(self.sharing(removed, removed, other), [0, 1, 2], other)
         self.assertEqual(self.sharing(failed, removed), [0, 1])
-
-
-if __name__ == "__main__":
-    unittest.main()

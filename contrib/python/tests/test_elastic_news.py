@@ -143,7 +143,3 @@ class NewsTest(unittest.TestCase):
         with mock.patch.object(state, "on_hosts_updated", listen), redirect_stderr(said):
             elastic.run(train)(state)
         self.assertIn("ValueError: cannot listen", said.getvalue())
-
-
-if __name__ == "__main__":
-    unittest.main()

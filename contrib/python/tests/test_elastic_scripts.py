@@ -182,7 +182,3 @@ class ScriptTest(unittest.TestCase):
     def test_example(self):
         ended = run("contrib/examples/synthetic_elastic_torch.py", "--num-batches", "20")
         self.assertEqual(len(re.findall(r"samples/sec on 1 rank", ended)), 3)
-
-
-if __name__ == "__main__":
-    unittest.main()

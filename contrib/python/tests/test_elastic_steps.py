@@ -1188,7 +1188,3 @@ class PremiseTest(unittest.TestCase):
         with torch.no_grad():
             process.model.train()(batch(0))
         self.assertTrue(steps._due)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -333,7 +333,3 @@ class ProcessSetTest(unittest.TestCase):
 
             with mock.patch.dict(os.environ, {"HOROVOD_ELASTIC": "1"}):
                 run_ranks(size, body, initialized=False)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -71,7 +71,3 @@ class ExamplesTest(unittest.TestCase):
         said = "".join(said)
         self.assertIn("samples/sec on 2 rank(s)", said)
         self.assertIn("epoch 2: 2 ranks on 2 hosts, because 127.0.0.1 joined", said)
-
-
-if __name__ == "__main__":
-    unittest.main()

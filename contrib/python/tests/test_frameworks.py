@@ -84,7 +84,3 @@ class FrameworksTest(unittest.TestCase):
         self.assertNotIn("torch._dynamo", sys.modules)
         frameworks.load_ahead()
         self.assertIn("torch._dynamo", sys.modules)
-
-
-if __name__ == "__main__":
-    unittest.main()

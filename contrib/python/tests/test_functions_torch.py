@@ -176,7 +176,3 @@ class ObjectsTest(unittest.TestCase):
                 hvd.broadcast_object(item for item in "abc")
 
         run_ranks(1, body)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -85,7 +85,3 @@ class DriverTest(unittest.TestCase):
         device.unpin(ctypes.addressof(memory))
         with faults(nopin=""), self.assertRaisesRegex(driver.Failed, "not supported"):
             device.pin(ctypes.addressof(memory), 64)
-
-
-if __name__ == "__main__":
-    unittest.main()

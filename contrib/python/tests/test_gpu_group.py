@@ -344,7 +344,3 @@ class JoinTest(unittest.TestCase):
                 return work.wait(), array.tolist()
 
         self.assertEqual(ranks(2, body), [(False, [7])] * 2)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -192,7 +192,3 @@ class LossTest(unittest.TestCase):
 
             with self.subTest(fault=fault), faults() as make:
                 ranks([[0, 1], [2, 3]], body)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -87,7 +87,3 @@ class Test(unittest.TestCase):
                 said = self.fine(run_job(*flags, "--gpu-path", way, *more, *program))
                 self.assertEqual(len(re.findall(r"rank [01]: trained", said)), 2, said)
                 self.assertEqual(said.count(f"tensors on GPUs go by {way}: "), 2, said)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -86,7 +86,3 @@ class JobTest(unittest.TestCase):
         ended = run_job("-np", "2", "--gpu-path", "nccl", sys.executable, "-c", program)
         self.assertNotEqual(ended.returncode, 0)
         self.assertIn("ValueError: --gpu-path nccl: rank 0 on localhost: no GPU", ended.stderr)
-
-
-if __name__ == "__main__":
-    unittest.main()

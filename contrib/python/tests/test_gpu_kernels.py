@@ -140,7 +140,3 @@ def number(op, a, b):
             return a if (struct.pack("d", a)[7] > 127) == (op == constants.MIN) else b
         return min(a, b) if op == constants.MIN else max(a, b)
     return a + b if op == constants.SUM else a * b
-
-
-if __name__ == "__main__":
-    unittest.main()

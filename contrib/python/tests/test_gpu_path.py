@@ -373,7 +373,3 @@ class OptimizerTest(unittest.TestCase):
                 for mine, want in zip(got, self.train(2, run_ranks, **options)):
                     for a, b in zip(mine, want):
                         self.assertTrue(torch.allclose(a, b, atol=1e-3), (options, a, b))
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -247,7 +247,3 @@ class LaunchTest(unittest.TestCase):
             gorun.run(fail, hosts="a:1", hostfile="hosts")
         with self.assertRaisesRegex(ValueError, "use_gloo and use_mpi"):
             gorun.run(fail, use_gloo=True, use_mpi=True)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -10,7 +10,3 @@ class LayoutTest(unittest.TestCase):
         self.assertEqual(dealt([5, 5, 6, 20, 1], 10), [[0, 1], [2], [3], [4]])
         self.assertEqual(dealt([5, 1, 3], 0), [[0], [1], [2]])
         self.assertEqual(dealt([], 10), [])
-
-
-if __name__ == "__main__":
-    unittest.main()

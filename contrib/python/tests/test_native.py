@@ -111,7 +111,3 @@ class NativeTest(unittest.TestCase):
         self.assertRegex(said, r"^.*not permitted.*; and /dev/null/x/gorun/.* refuses: .*Not a directory.*$")
         said = run(f"{REFUSE}\n{INIT}", XDG_CACHE_HOME="/dev/null/x")
         self.assertRegex(said, "^Horovod initialization failed. gorun's native library is not there: .*not p")
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -137,7 +137,3 @@ class AbandonedTest(unittest.TestCase):
             self.assertTrue(all(operation.released for operation in [*some, interrupted]))
 
         run_ranks(1, body)
-
-
-if __name__ == "__main__":
-    unittest.main()

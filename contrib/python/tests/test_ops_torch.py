@@ -182,7 +182,3 @@ class ErrorTest(unittest.TestCase):
                 self.assertEqual(session.in_use(), (0, 0))
 
         run_ranks(2, body)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -600,7 +600,3 @@ class ConstructionTest(unittest.TestCase):
         for what, (sizes, capacity, first, want) in rows.items():
             with self.subTest(what):
                 self.assertEqual(fill(sizes, capacity, first), want)
-
-
-if __name__ == "__main__":
-    unittest.main()

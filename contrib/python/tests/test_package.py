@@ -217,7 +217,3 @@ class PackageTest(unittest.TestCase):
         (Path(self.folder.name) / "horovod" / "scripts").mkdir(parents=True)
         text = "import horovod; print(horovod.__version__)"
         self.assertEqual(self.script(text, self.binary, self.binary / "shim"), "0.28.1")
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -28,7 +28,3 @@ class ParityTest(unittest.TestCase):
             self.assertEqual(int(re.match(r"\d+", end)[0]), len(table))
             tables.append(table)
         self.assertEqual(tables, tables[:1] * 4)
-
-
-if __name__ == "__main__":
-    unittest.main()

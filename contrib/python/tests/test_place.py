@@ -24,7 +24,3 @@ class TestSpare(unittest.TestCase):
 
     def test_others_keep_theirs(self) -> None:
         self.assertEqual({"RANK": "1"}, self.corrected(RANK="1"))
-
-
-if __name__ == "__main__":
-    unittest.main()

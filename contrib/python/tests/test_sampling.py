@@ -190,7 +190,3 @@ class ExactSamplerTest(unittest.TestCase):
             sampler.load_state_dict({"epoch": 0, "position": 0})
             self.assertEqual(list(sampler), first)
             self.assertNotEqual(list(ExactSampler(100, 10, seed=1)), first)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -151,7 +151,3 @@ def say(process, command):
     """Give a process a command."""
     process.stdin.write(command + "\n")
     process.stdin.flush()
-
-
-if __name__ == "__main__":
-    unittest.main()

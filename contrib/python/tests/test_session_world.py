@@ -146,7 +146,3 @@ class TestWorld(unittest.TestCase):
             os._exit(1)
         self.assertEqual(os.waitpid(pid, 0)[1], 0)
         self.barrier("parent goes on")
-
-
-if __name__ == "__main__":
-    unittest.main()

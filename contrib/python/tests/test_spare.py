@@ -53,7 +53,3 @@ class SpareTest(unittest.TestCase):
         own = sorted(os.sched_getaffinity(0))
         for spare in ("", "x", "4095"):  # none, nonsense, CPUs that are not there
             self.assertEqual(self.places(spare), {"fork": own, "spawn": own, "self": own}, spare)
-
-
-if __name__ == "__main__":
-    unittest.main()

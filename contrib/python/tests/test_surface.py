@@ -382,7 +382,3 @@ class SurfaceTest(unittest.TestCase):
         self.assertEqual(found, {"a": 3, "b": 2})
         with self.assertRaisesRegex(RuntimeError, "exit status 3"):
             discovery.HostDiscoveryScript("exit 3", 2).find_available_hosts_and_slots()
-
-
-if __name__ == "__main__":
-    unittest.main()

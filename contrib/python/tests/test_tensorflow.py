@@ -22,7 +22,3 @@ class TensorFlowTest(unittest.TestCase):
         ended = subprocess.run(command, capture_output=True, text=True, timeout=300)
         self.assertEqual(ended.returncode, 0, ended.stdout + ended.stderr)
         self.assertRegex(ended.stdout, "^ok .*ops 2")
-
-
-if __name__ == "__main__":
-    unittest.main()

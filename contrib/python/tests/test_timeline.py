@@ -77,7 +77,3 @@ class TimelineTest(unittest.TestCase):
         self.assertEqual(path_of("/a.b/t.json", 0), "/a.b/t.json")
         self.assertEqual(path_of("/a.b/t.json", 12), "/a.b/t.rank12.json")
         self.assertEqual(path_of("/a.b/t", 1), "/a.b/t.rank1")
-
-
-if __name__ == "__main__":
-    unittest.main()

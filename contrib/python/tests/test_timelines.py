@@ -78,7 +78,3 @@ class TimelinesTest(unittest.TestCase):
         # No rank has the result of the last before the other began with the first.
         self.assertLess(begins[0][0], ends[1][-1])
         self.assertLess(begins[1][0], ends[0][-1])
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -109,7 +109,3 @@ assert "gorun/py.typed" in files and not any("/tests/" in path for path in files
         listed = self.run_([self.bin / "python", "-m", "pip", "show", "--files", NAME]).stdout
         for name in ("gorun/bin/gorun", "horovod/torch/__init__.py", "gorun/torch/optimizer.py"):
             self.assertIn(name, listed)
-
-
-if __name__ == "__main__":
-    unittest.main()
