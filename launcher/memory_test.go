@@ -64,9 +64,7 @@ var nonce = regexp.MustCompile(`\b[0-9a-f]{16}\b`)
 func hostOf(t testing.TB, addr net.Addr) *gossh.ServerConfig {
 	seed := sha256.Sum256([]byte(addr.String()))
 	key, err := gossh.NewSignerFromKey(ed25519.NewKeyFromSeed(seed[:]))
-	if err != nil {
-		t.Error(err)
-	}
+	must.Report(t, err)
 	conf := &gossh.ServerConfig{PublicKeyCallback: func(gossh.ConnMetadata, gossh.PublicKey) (*gossh.Permissions, error) { return nil, nil }}
 	conf.AddHostKey(key)
 	return conf

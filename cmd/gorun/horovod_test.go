@@ -46,9 +46,7 @@ func TestPrecedence(t *testing.T) {
 			t.Errorf("%v, env %q, want %q", err, s.env, want)
 		}
 	})
-	if err != nil {
-		t.Error(err)
-	}
+	must.Report(t, err)
 }
 
 // horovodConfig has every key of horovodrun's configuration.

@@ -1,4 +1,4 @@
-// Package must ends a test that cannot go on.
+// Package must has tests fail, and ends those that cannot go on.
 package must
 
 import (
@@ -11,6 +11,14 @@ func Do(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// Report has the test fail if there is an error, and go on.
+func Report(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Error(err)
 	}
 }
 

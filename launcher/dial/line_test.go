@@ -98,9 +98,7 @@ func TestHangUp(t *testing.T) {
 	}
 	hangUp()
 	time.Sleep(20 * time.Millisecond) // for a reader that takes that for the end of the connection
-	if err := l.Close(); err != nil {
-		t.Error(err)
-	}
+	must.Report(t, l.Close())
 	select {
 	case err := <-ends:
 		if err != nil {

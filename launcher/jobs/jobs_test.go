@@ -181,9 +181,7 @@ func TestControl(t *testing.T) {
 	code := make(chan int)
 	go func() {
 		n, err := j.Wait(t.Context())
-		if err != nil {
-			t.Error(err)
-		}
+		must.Report(t, err)
 		code <- n
 	}()
 	// The end may come before the question: then the record has it, which is written first.
@@ -228,9 +226,7 @@ func TestTail(t *testing.T) {
 	got := make(chan string)
 	go func() {
 		b, err := io.ReadAll(tail)
-		if err != nil {
-			t.Error(err)
-		}
+		must.Report(t, err)
 		got <- string(b)
 	}()
 	f.WriteString("four\n")

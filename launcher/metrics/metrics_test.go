@@ -58,11 +58,7 @@ func serve(t *testing.T, j job) string {
 	t.Helper()
 	s, err := metrics.Serve(":0", "1.2.3", j.State)
 	must.Do(t, err)
-	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { must.Report(t, s.Close()) })
 	if !strings.HasPrefix(s.Address(), "127.0.0.1:") && !strings.HasPrefix(s.Address(), "[::1]:") {
 		t.Errorf("without a host it listens at %s", s.Address())
 	}

@@ -211,9 +211,7 @@ func TestRun(t *testing.T) {
 			t.Errorf("%v, want %s", err, want)
 		}
 	}
-	if err := run(t.Context(), "", nil, "sh", "-c", "echo a warning >&2"); err != nil {
-		t.Error(err)
-	}
+	must.Report(t, run(t.Context(), "", nil, "sh", "-c", "echo a warning >&2"))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := run(ctx, "", nil, "sleep", "100"); !errors.Is(err, context.Canceled) {

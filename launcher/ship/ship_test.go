@@ -53,9 +53,7 @@ func TestCollect(t *testing.T) {
 		if got := names(tree); got != want {
 			t.Errorf("in a worktree %v: %s\nwant %s", inside, got, want)
 		}
-		if err := tree.Check(); err != nil {
-			t.Error(err)
-		}
+		must.Report(t, tree.Check())
 		if len(notes) != 2 || !strings.Contains(strings.Join(notes, "\n"), "lib/id_rsa may be secret") {
 			t.Errorf("notes %q", notes)
 		}

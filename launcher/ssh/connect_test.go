@@ -135,9 +135,7 @@ func TestHangAtLogin(t *testing.T) {
 		must.Soon(t, "all have arrived", func() bool { return arrived() == len(bad) })
 		soon, done := context.WithTimeout(ctx, 10*time.Second)
 		defer done()
-		if err := try(soon, good); err != nil {
-			t.Error(err)
-		}
+		must.Report(t, try(soon, good))
 		cancel(stop)
 		tries.Wait()
 	}

@@ -55,11 +55,7 @@ func serve(t testing.TB, address string, source Source) *Server {
 	t.Helper()
 	s, err := Serve(address, source)
 	must.Do(t, err)
-	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { must.Report(t, s.Close()) })
 	return s
 }
 

@@ -21,11 +21,7 @@ func start(t *testing.T, id int, key []byte) *gossip.Gossip {
 	g, err := gossip.Start(gossip.Config{ID: id, Job: "test", Key: key, Bind: "127.0.0.1", Advertise: "127.0.0.1",
 		Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
 	must.Do(t, err)
-	t.Cleanup(func() {
-		if err := g.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { must.Report(t, g.Close()) })
 	return g
 }
 
@@ -79,38 +75,26 @@ func TestOpenedLater(t *testing.T) {
 	}
 	a, never := listen(0), listen(2)
 	b := start(t, 1, key)
-	t.Cleanup(func() {
-		if err := a.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { must.Report(t, a.Close()) })
 	if err := a.Send(1, []byte("hello")); err == nil {
 		t.Error("one that only listens has sent something")
 	}
 	if err := a.Join(t.Context(), []string{b.Addr()}); err == nil || !strings.Contains(err.Error(), "not opened yet") {
 		t.Errorf("one that only listens joins: %v", err)
 	}
-	if err := a.SetMeta([]byte("known later")); err != nil {
-		t.Error(err)
-	}
-	if err := a.Leave(); err != nil {
-		t.Error(err)
-	}
+	must.Report(t, a.SetMeta([]byte("known later")))
+	must.Report(t, a.Leave())
 	joined := make(chan error, 1)
 	go func() { joined <- b.Join(t.Context(), []string{a.Addr()}) }()
 	conn, err := net.Dial("tcp", never.Addr())
 	must.Do(t, err)
 	defer conn.Close()
-	if err := never.Close(); err != nil {
-		t.Error(err)
-	}
+	must.Report(t, never.Close())
 	must.Do(t, a.Open())
 	if err := a.Open(); err == nil {
 		t.Error("opened twice")
 	}
-	if err := <-joined; err != nil {
-		t.Error(err)
-	}
+	must.Report(t, <-joined)
 	await(t, a, func(ev gossip.Event) bool { return ev.Kind == gossip.Joined && ev.Peer == 1 })
 	// memberlist answers from the moment on that it listens, which is before it counts itself: b may hear of a only
 	// with what a sends of its own accord.
@@ -186,9 +170,7 @@ func TestMovedMember(t *testing.T) {
 		t.Error("a message reached a member that is not where it was sent to")
 	}
 	must.Do(t, a.Route(1, b.Addr()))
-	if err := a.Send(1, []byte("found")); err != nil {
-		t.Error(err)
-	}
+	must.Report(t, a.Send(1, []byte("found")))
 	await(t, b, func(ev gossip.Event) bool { return string(ev.Message) == "found" })
 	if err := a.Route(1, "nowhere"); err == nil {
 		t.Error("an address without a port was taken")

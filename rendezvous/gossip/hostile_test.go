@@ -30,11 +30,7 @@ func member(t testing.TB, id int) *Gossip {
 	must.Do(t, err)
 	g.config.CIDRsAllowed = []net.IPNet{{IP: net.IPv4(127, 0, 0, 0).To4(), Mask: net.CIDRMask(8, 32)}}
 	must.Do(t, g.Open())
-	t.Cleanup(func() {
-		if err := g.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { must.Report(t, g.Close()) })
 	return g
 }
 
@@ -145,9 +141,7 @@ func TestHostileMessages(t *testing.T) {
 	for _, m := range [][]byte{sealed(t, nil, 1, false), sealed(t, padded, 0, false), sealed(t, bad, 0, false), labelHeader(), {0}} {
 		conn.Write(m)
 	}
-	if err := member(t, 1).Join(t.Context(), []string{g.Addr()}); err != nil {
-		t.Error(err)
-	}
+	must.Report(t, member(t, 1).Join(t.Context(), []string{g.Addr()}))
 }
 
 // FuzzGossip: whatever comes in a packet or a stream, of one who has the key or not, a member goes on.

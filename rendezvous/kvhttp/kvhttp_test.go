@@ -44,9 +44,7 @@ func serve(t *testing.T) (string, *http.Client) {
 	t.Cleanup(func() {
 		client.CloseIdleConnections()
 		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
+		must.Report(t, <-done)
 	})
 	return l.Addr().String(), client
 }
@@ -151,9 +149,7 @@ func TestHostileUserOfTheHost(t *testing.T) {
 	go func() { done <- m.Serve(ctx, l, func(error) { refused.Add(1) }) }()
 	defer func() {
 		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
+		must.Report(t, <-done)
 	}()
 	ask := func(conn net.Conn) string {
 		fmt.Fprint(conn, "GET /global/0 HTTP/1.0\r\n\r\n")

@@ -183,9 +183,7 @@ func TestMember(t *testing.T) {
 	}
 	cancel()
 	for range 2 {
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
+		must.Report(t, <-ended)
 	}
 	if s := fmt.Sprint(m.client.Timeout); s == "0s" {
 		t.Error("it waits for a lost store for ever")

@@ -58,9 +58,7 @@ func TestNoAnswer(t *testing.T) {
 		heard <- err
 	}()
 	try("a host that takes what is asked, and says nothing", mute.Addr().String(), false)
-	if err := <-heard; err != nil {
-		t.Error(err)
-	}
+	must.Report(t, <-heard)
 	mute.Close()
 	client.knownHostTimeout = time.Nanosecond // too short for any
 	try("nobody", l.Addr().String(), true)

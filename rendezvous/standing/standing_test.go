@@ -144,9 +144,7 @@ func startWith(t *testing.T, addr string, cfg standing.Config) *member {
 	cfg.Ready = func(gossip string) { ready <- gossip }
 	go func() {
 		defer close(m.ended)
-		if err := standing.Serve(ctx, now, cfg); err != nil {
-			t.Error(err)
-		}
+		must.Report(t, standing.Serve(ctx, now, cfg))
 	}()
 	select {
 	case m.gossip = <-ready:
@@ -235,9 +233,7 @@ func TestJobs(t *testing.T) {
 	granted := make(chan *standing.Lease)
 	go func() {
 		l, err := client.Reserve(t.Context(), a.addr, wire.Reserve{Ranks: 4}, func(text string) { waiting <- text })
-		if err != nil {
-			t.Error(err)
-		}
+		must.Report(t, err)
 		granted <- l
 	}()
 	if text := <-waiting; text != "waits for 4 ranks; free are a:0,b:1" {
@@ -276,9 +272,7 @@ func TestStoppedWaiter(t *testing.T) {
 			waiting <- text
 			<-goOn // it reads nothing: that is what others see of one that is stopped
 		})
-		if err != nil {
-			t.Error(err)
-		}
+		must.Report(t, err)
 		granted <- l
 	}()
 	<-waiting

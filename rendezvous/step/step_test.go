@@ -199,9 +199,7 @@ func TestShortCommand(t *testing.T) {
 			t.Errorf("code %d, %v", code, err)
 		}
 		s.Close()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
+		must.Report(t, <-ended)
 	}
 }
 
@@ -351,9 +349,7 @@ func TestHostileKeepNoHostOut(t *testing.T) {
 	if waited := time.Since(began); waited > 8*time.Second {
 		t.Errorf("it took %v", waited)
 	}
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
+	must.Report(t, <-ended)
 }
 
 // TestOrder: a process reads its order, and nothing behind it.

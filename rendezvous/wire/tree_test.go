@@ -67,9 +67,7 @@ func (neverEnds) Read(b []byte) (int, error) { return len(b), nil }
 
 // TestTreeCheck: nothing leaves the tree, by its name or through a link.
 func TestTreeCheck(t *testing.T) {
-	if err := tree("a", "b/c", "b/d").Check(); err != nil {
-		t.Error(err)
-	}
+	must.Report(t, tree("a", "b/c", "b/d").Check())
 	link := tree("a/b")
 	link.Files = append(link.Files, wire.TreeFile{Path: "a", Link: "/etc"})
 	short := tree("a")

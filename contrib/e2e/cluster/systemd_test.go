@@ -286,9 +286,7 @@ func TestKeyHiddenFromRanks(t *testing.T) {
 		return strings.Contains(m.run("journalctl", "--no-pager", "-o", "cat", "-u", unit), "jobs can read the key")
 	})
 	stop, _, _ := m.Command(slices.Concat([]string{"stop"}, m.args, []string{"host1/1"})...)
-	if err := stop.Run(); err != nil {
-		t.Error(err)
-	}
+	must.Report(t, stop.Run())
 	m.run("systemctl", "stop", unit)
 }
 

@@ -93,9 +93,7 @@ func plant(t *testing.T, faults []fault, hosts string, short int) {
 		for _, at := range []string{"", "cpu", "memory"} {
 			groups, _ := filepath.Glob(filepath.Join("/sys/fs/cgroup", at, "gorun-"+filepath.Base(shared)+"-*"))
 			for _, group := range groups {
-				if err := os.Remove(group); err != nil {
-					t.Error(err)
-				}
+				must.Report(t, os.Remove(group))
 			}
 		}
 	})

@@ -33,9 +33,7 @@ exit $status`
 	cmd := c.Launcher().Command(t.Context(), "sh", "-c", script, c.Binary)
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	must.Do(t, cmd.Start())
-	if err := late.Boot(t.Context()); err != nil {
-		t.Error(err)
-	}
+	must.Report(t, late.Boot(t.Context()))
 	if err := cmd.Wait(); err != nil {
 		t.Fatalf("%v\n%s", err, stderr.String())
 	}

@@ -11,9 +11,7 @@ import (
 
 // TestComplete fails when a linked module's licence is not in the file that gorun shows: go generate.
 func TestComplete(t *testing.T) {
-	if err := run(true, ".", "../../../cmd/gorun/THIRD_PARTY_LICENSES"); err != nil {
-		t.Error(err)
-	}
+	must.Report(t, run(true, ".", "../../../cmd/gorun/THIRD_PARTY_LICENSES"))
 	script, err := os.ReadFile("../build.sh")
 	if err != nil || !strings.Contains(string(script), `-tags "`+tags+`,gorund$3" `) {
 		t.Errorf("build.sh builds with other tags than %s: %v", tags, err)

@@ -28,9 +28,7 @@ func TestBindings(t *testing.T) {
 			found[filepath.Ext(path)] += strings.Count(string(old), "begin table: ")
 			return nil
 		})
-		if err != nil {
-			t.Error(err)
-		}
+		must.Report(t, err)
 	}
 	if found[".py"] < 6 || found[".h"] < 9 {
 		t.Errorf("tables in files by their kind: %v", found)
