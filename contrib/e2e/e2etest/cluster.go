@@ -86,6 +86,15 @@ type Result struct {
 	Stdout, Stderr string
 }
 
+// Good ends the test unless the exit code is 0.
+func (r Result) Good(t testing.TB) Result {
+	t.Helper()
+	if r.Code != 0 {
+		t.Fatalf("exit code %d\n%s\n%s", r.Code, r.Stdout, r.Stderr)
+	}
+	return r
+}
+
 // Command prepares gorun on the launcher's host.
 func (c *Cluster) Command(args ...string) (cmd *lab.Cmd, stdout, stderr *Watch) {
 	stdout, stderr = new(Watch), new(Watch)

@@ -87,13 +87,9 @@ func TestUploadOnce(t *testing.T) {
 		must.Do(t, err)
 		return out
 	}
-	if r := c.Gorun("-H", "host1", "true"); r.Code != 0 {
-		t.Fatal(r.Stderr)
-	}
+	c.Gorun("-H", "host1", "true").Good(t)
 	first := count()
-	if r := c.Gorun("-H", "host1", "true"); r.Code != 0 {
-		t.Fatal(r.Stderr)
-	}
+	c.Gorun("-H", "host1", "true").Good(t)
 	if second := count(); second != first {
 		t.Errorf("cache was\n%sand is\n%s", first, second)
 	}

@@ -43,9 +43,7 @@ func TestLoginFiles(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				c := e2etest.NewSSHCluster(t, 1)
 				if !cold {
-					if r := c.Gorun("-H", "host1", "true"); r.Code != 0 {
-						t.Fatal(r.Stderr)
-					}
+					c.Gorun("-H", "host1", "true").Good(t)
 				}
 				c.Shell(c.Host(1), "cat >/root/.bashrc <<'END'\n"+bashrc+"\nEND")
 				began := time.Now()

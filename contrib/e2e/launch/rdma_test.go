@@ -64,10 +64,7 @@ func (c rdmaJobs) run(t *testing.T, turns int, flags ...string) (digest, text st
 func (c rdmaJobs) operations(t *testing.T, most int, flags ...string) (results, text string) {
 	t.Helper()
 	args := append([]string{"-v", "-np", "4", "-H", "host1:2,host2,host3", "--algorithm", "ring"}, flags...)
-	r := c.Gorun(append(args, e2etest.Python, "-c", e2etest.Operations(t), strconv.Itoa(most))...)
-	if r.Code != 0 {
-		t.Fatalf("exit code %d\n%s%s", r.Code, r.Stdout, r.Stderr)
-	}
+	r := c.Gorun(append(args, e2etest.Python, "-c", e2etest.Operations(t), strconv.Itoa(most))...).Good(t)
 	return e2etest.Results(t, r.Stdout, 4), r.Stderr
 }
 

@@ -42,10 +42,7 @@ func TestMPICH(t *testing.T) {
 	}
 	for _, hosts := range []string{"host1:4", "host1:2,host2:2", "host1:1,host2:3"} {
 		t.Run(hosts, func(t *testing.T) {
-			r := run(hosts, "ok")
-			if r.Code != 0 {
-				t.Fatalf("exit code %d\n%s", r.Code, r.Stderr)
-			}
+			r := run(hosts, "ok").Good(t)
 			if strings.Contains(r.Stderr, "Open MPI") {
 				t.Errorf("MPICH was taken for Open MPI:\n%s", r.Stderr)
 			}
@@ -127,10 +124,7 @@ func TestOpenMPI(t *testing.T) {
 		cmd.Run()
 		return e2etest.Result{Code: cmd.ProcessState.ExitCode(), Stdout: stdout.String(), Stderr: stderr.String()}
 	}
-	r := mpirun("-np", "4", "-H", "host1:2,host2:2", program, "ok")
-	if r.Code != 0 {
-		t.Fatalf("exit code %d\n%s\n%s", r.Code, r.Stdout, r.Stderr)
-	}
+	r := mpirun("-np", "4", "-H", "host1:2,host2:2", program, "ok").Good(t)
 	for rank, token := range []int{6, 1, 3, 6} {
 		if want := fmt.Sprintf("rank %d of 4 on host%d: token %d, 0 wrong", rank, rank/2+1, token); !strings.Contains(r.Stdout, want) {
 			t.Errorf("no %q in\n%s", want, r.Stdout)

@@ -161,10 +161,7 @@ hvd.shutdown()
 // Every operation between hosts, of all types and by all reductions, against the naive twin. TestAlgorithms sums by each algorithm.
 func TestEveryOperation(t *testing.T) {
 	c := e2etest.NewCluster(t, 3)
-	r := c.Gorun("-np", "6", "-H", "host1:2,host2:2,host3:2", e2etest.Python, "-c", everything)
-	if r.Code != 0 {
-		t.Fatalf("exit code %d\n%s%s", r.Code, r.Stdout, r.Stderr)
-	}
+	r := c.Gorun("-np", "6", "-H", "host1:2,host2:2,host3:2", e2etest.Python, "-c", everything).Good(t)
 	for rank := range 6 {
 		_, after, found := strings.Cut(r.Stdout, fmt.Sprintf("rank %d compared ", rank))
 		var n int

@@ -180,10 +180,7 @@ func (c *cluster) batch(script string, options ...string) (job string) {
 	c.T.Helper()
 	file := c.write(fmt.Sprintf("script-%d", time.Now().UnixNano()), "#!/bin/sh\n"+script, 0o755)
 	args := slices.Concat([]string{"--parsable", "-o", c.dir + "/%A.out", "-e", c.dir + "/%A.err", "-D", c.Root}, options, []string{file, c.Binary})
-	r := c.slurm("sbatch", args...)
-	if r.Code != 0 {
-		c.T.Fatalf("sbatch: %s", r.Stderr)
-	}
+	r := c.slurm("sbatch", args...).Good(c.T)
 	return strings.TrimSpace(r.Stdout)
 }
 

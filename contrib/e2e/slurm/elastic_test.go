@@ -52,18 +52,14 @@ status=$?
 exit $status`, c.dir, e2etest.Python), "-N2", "--ntasks-per-node=1", "--requeue", "--open-mode=append", "-t", "10", "--signal=B:USR1@60")
 	c.Await("the first run", func() bool { return strings.Contains(c.read(job+".out"), "begins at 0") })
 	// The time limit comes near, as far as Slurm is concerned: it looks every half minute.
-	if r := c.slurm("scontrol", "update", "jobid="+job, "timelimit=1"); r.Code != 0 {
-		t.Fatal(r.Stderr)
-	}
+	c.slurm("scontrol", "update", "jobid="+job, "timelimit=1").Good(t)
 	c.Await("the state", func() bool { return strings.Contains(c.read(job+".out"), "saved ") })
 	c.Await("the second run", func() bool { return strings.Count(c.read(job+".out"), "begins at ") == 4 })
 	saved := strings.TrimSpace(c.read("saved"))
 	if strings.Count(c.read(job+".out"), "begins at "+saved+"\n") != 2 {
 		t.Errorf("the second run does not begin at %s:\n%s%s", saved, c.read(job+".out"), c.read(job+".err"))
 	}
-	if r := c.slurm("scancel", job); r.Code != 0 {
-		t.Fatal(r.Stderr)
-	}
+	c.slurm("scancel", job).Good(t)
 	c.ends(job)
 	c.nothingLeft()
 }
@@ -80,9 +76,7 @@ func TestGrowAndShrink(t *testing.T) {
 	grows.end()
 	shrinks := c.elastic("host[1-4]")
 	shrinks.await(4)
-	if r := c.slurm("scontrol", "update", "jobid="+shrinks.job, "NodeList=host[1-3]"); r.Code != 0 {
-		t.Fatal(r.Stderr)
-	}
+	c.slurm("scontrol", "update", "jobid="+shrinks.job, "NodeList=host[1-3]").Good(t)
 	shrinks.await(3)
 	shrinks.end()
 	c.nothingLeft()
@@ -211,13 +205,9 @@ func (c *cluster) awaitIdle(nodes ...string) {
 func (c *cluster) give(nodes, job string) {
 	c.T.Helper()
 	count := len(lines(strings.ReplaceAll(c.slurm("scontrol", "show", "hostnames", nodes).Stdout, " ", "\n")))
-	if r := c.slurm("salloc", "--no-shell", fmt.Sprintf("-N%d", count), "-w", nodes, "-J", "giver", "--dependency=expand:"+job); r.Code != 0 {
-		c.T.Fatal(r.Stderr)
-	}
+	c.slurm("salloc", "--no-shell", fmt.Sprintf("-N%d", count), "-w", nodes, "-J", "giver", "--dependency=expand:"+job).Good(c.T)
 	giver := strings.TrimSpace(c.slurm("squeue", "-h", "-n", "giver", "-o", "%i").Stdout)
-	if r := c.slurm("scontrol", "update", "jobid="+giver, "NumNodes=0"); r.Code != 0 {
-		c.T.Fatal(r.Stderr)
-	}
+	c.slurm("scontrol", "update", "jobid="+giver, "NumNodes=0").Good(c.T)
 }
 
 // TestOtherCommands: the same by a command that takes one host, as those of other schedulers do; the stand-in leads there by

@@ -63,18 +63,14 @@ func TestHeterogeneous(t *testing.T) {
 func TestWithoutSharedBinary(t *testing.T) {
 	long(t)
 	c := newSlurm(t, 2, 4)
-	if r := c.slurm("cp", c.Binary, "/root/gorun"); r.Code != 0 {
-		t.Fatal(r.Stderr)
-	}
+	c.slurm("cp", c.Binary, "/root/gorun").Good(t)
 	for range 2 {
 		r := c.slurm("salloc", "-Q", "-N2", "--ntasks-per-node=1", "/root/gorun", "--no-tag-output", "sh", "-c", `echo $RANK; ls ~/.cache/gorun/*/gorun | wc -l`)
 		if got := lines(r.Stdout); r.Code != 0 || !slices.Equal(got, []string{"0", "1", "1", "1"}) {
 			t.Errorf("exit code %d, got %q\n%s", r.Code, got, r.Stderr)
 		}
 	}
-	if r := c.slurm("sh", "-c", "mkdir -p /root/.cache/proj; echo here >/root/.cache/proj/data; echo 'cat data' >/root/.cache/proj/run.sh"); r.Code != 0 {
-		t.Fatal(r.Stderr)
-	}
+	c.slurm("sh", "-c", "mkdir -p /root/.cache/proj; echo here >/root/.cache/proj/data; echo 'cat data' >/root/.cache/proj/run.sh").Good(t)
 	r := c.slurm("salloc", "-Q", "-N2", "--ntasks-per-node=1", "/root/gorun", "--no-tag-output", "--wdir", "/root/.cache/proj", "--ship", "sh", "run.sh")
 	if got := lines(r.Stdout); r.Code != 0 || !slices.Equal(got, []string{"here", "here"}) {
 		t.Errorf("with --ship: exit code %d, got %q\n%s", r.Code, got, r.Stderr)

@@ -36,9 +36,7 @@ func TestJobMeasuresItsWays(t *testing.T) {
 	text += "edges:\n- {from: host1, to: host2, mbit: 600}\n- {from: host2, to: host3, mbit: 600}\n"
 	must.Do(t, os.WriteFile(old, []byte(text), 0o600))
 	r := c.Gorun("bench", "-v", "--ring-order", "measured", "--topology", old, "--save-topology", file, "--algorithm", "ring", "-H", hosts, "-b", "8M", "-e", "8M", "--iters", "26")
-	if r.Code != 0 {
-		t.Fatalf("exit code %d\n%s\n%s", r.Code, r.Stdout, r.Stderr)
-	}
+	r.Good(t)
 	for _, want := range []string{`epoch 1, ring: host1 → host2 → host3 → host4 → `, `(?s)edges of the ring, at the end of the job:\n.* Mbit/s measured in the job, [0-9.]+ [µm]s`} {
 		if !regexp.MustCompile(want).MatchString(r.Stderr) {
 			t.Errorf("no match for %s in\n%s", want, r.Stderr)

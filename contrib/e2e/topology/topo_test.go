@@ -15,10 +15,7 @@ import (
 // TestTopo asks two hosts over ssh what they are; the first time brings the binary there.
 func TestTopo(t *testing.T) {
 	c := e2etest.NewCluster(t, 2)
-	r := c.Gorun("topo", "-H", "host1,host2", "--ascii")
-	if r.Code != 0 {
-		t.Fatalf("exit code %d\n%s\n%s", r.Code, r.Stdout, r.Stderr)
-	}
+	r := c.Gorun("topo", "-H", "host1,host2", "--ascii").Good(t)
 	for _, want := range []string{`(?m)^\+- host1 -`, `\+- host2 -`, `NIC [^|]*: veth, `, `(?m)^The ring$`,
 		`(?m)^\+--> \* host1$`, `(?m)^\|    \* host2$`} {
 		if !regexp.MustCompile(want).MatchString(r.Stdout) {
