@@ -1,5 +1,3 @@
-//go:build linux
-
 // Package loopback runs jobs between two hosts on any machine, also in a container without namespaces, in which the tests of
 // other families are skipped. The hosts are sshd's on 127.0.0.2 and 127.0.0.3, by contrib/demo/sshds.sh.
 package loopback
