@@ -2,7 +2,6 @@ package main
 
 import (
 	"go/ast"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -44,8 +43,7 @@ func eachScript(t *testing.T, visit func(lines []string)) {
 		t.Fatalf("no scripts: %v", err)
 	}
 	for _, file := range files {
-		text, err := os.ReadFile(file)
-		must.Do(t, err)
+		text := must.Read(t, file)
 		lines := strings.Split(string(text), "\n")
 		for i, line := range lines {
 			lines[i] = strings.TrimSpace(line)

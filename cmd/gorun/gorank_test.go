@@ -23,8 +23,7 @@ func TestGoRank(t *testing.T) {
 	binary, err := e2etest.Binary()
 	must.Do(t, err)
 	dir := t.TempDir()
-	source, err := os.ReadFile(filepath.Join(e2etest.Root(), "contrib/examples/gorank/main.go"))
-	must.Do(t, err)
+	source := must.Read(t, filepath.Join(e2etest.Root(), "contrib/examples/gorank/main.go"))
 	name := strings.TrimSuffix(reflect.TypeFor[wire.Job]().PkgPath(), "/rendezvous/wire")
 	mod := "module example.org/outside\n\ngo 1.26.0\n\nrequire " + name + " v0.0.0\n\nreplace " + name + " => " + e2etest.Root() + "\n"
 	must.Do(t, errors.Join(os.WriteFile(filepath.Join(dir, "main.go"), source, 0o644), os.WriteFile(filepath.Join(dir, "go.mod"), []byte(mod), 0o644)))

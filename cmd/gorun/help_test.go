@@ -60,8 +60,7 @@ func TestHelp(t *testing.T) {
 			must.Do(t, os.WriteFile(file, page.Bytes(), 0o644))
 			continue
 		}
-		want, err := os.ReadFile(file)
-		must.Do(t, err)
+		want := must.Read(t, file)
 		if page.String() != string(want) {
 			t.Errorf("%s differs from %s: UPDATE_HELP=1 go test ./cmd/gorun -run TestHelp writes it anew\n%s", name, file, &page)
 		}

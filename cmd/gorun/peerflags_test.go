@@ -3,7 +3,6 @@
 package main
 
 import (
-	"os"
 	"regexp"
 	"strings"
 	"testing"
@@ -47,8 +46,7 @@ func TestHorovodFlagsHaveAPlace(t *testing.T) {
 // onPage reports whether a page of docs/migrate has a flag in the first column of a table.
 func onPage(t *testing.T, page, flag string) bool {
 	t.Helper()
-	text, err := os.ReadFile(docs + "migrate/" + page + ".md")
-	must.Do(t, err)
+	text := must.Read(t, docs+"migrate/"+page+".md")
 	named := regexp.MustCompile("[` ]--?" + regexp.QuoteMeta(flag) + "[` =]")
 	for line := range strings.Lines(string(text)) {
 		if column, _, ok := strings.Cut(strings.TrimPrefix(line, "| "), " | "); ok && named.MatchString(column) {

@@ -59,8 +59,7 @@ func hold(t *testing.T, file, want string) {
 // holdPart is hold for the part of a file between two comments.
 func holdPart(t *testing.T, file, name, want string) {
 	t.Helper()
-	text, err := os.ReadFile(file)
-	must.Do(t, err)
+	text := must.Read(t, file)
 	begin, end := "<!-- generated: "+name+" -->\n", "<!-- end of "+name+" -->\n"
 	before, rest, ok := strings.Cut(string(text), begin)
 	_, after, ok2 := strings.Cut(rest, end)
@@ -277,8 +276,7 @@ func jobEvents(t *testing.T, args []string) []byte {
 
 // TestEventsFollowSchema: the events of jobs match the schema in the docs, and have every field that it requires.
 func TestEventsFollowSchema(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join(docs, "reference/events.schema.json"))
-	must.Do(t, err)
+	text := must.Read(t, filepath.Join(docs, "reference/events.schema.json"))
 	var schema jsonschema.Schema
 	must.Do(t, json.Unmarshal(text, &schema))
 	valid, err := schema.Resolve(nil)

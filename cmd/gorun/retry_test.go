@@ -79,8 +79,7 @@ func TestRetryEndsWithContext(t *testing.T) {
 
 // TestHungUpIsExplained: a daemon that hangs up is there, so no hint asks whether it is.
 func TestHungUpIsExplained(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must.Do(t, err)
+	l := must.Listen(t)
 	defer l.Close()
 	go func() {
 		for conn, err := l.Accept(); err == nil; conn, err = l.Accept() {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"go/ast"
-	"os"
 	"path/filepath"
 	"reflect"
 	"regexp"
@@ -60,8 +59,7 @@ var troubles = []error{
 // TestTroublesAreExplained: docs/troubleshooting.md shows what each type of error with an exit code prints, each step of
 // a host, and each mistake in a command line, with … for what was given; and no mistake that nothing reports.
 func TestTroublesAreExplained(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join(docs, "troubleshooting.md"))
-	must.Do(t, err)
+	text := must.Read(t, filepath.Join(docs, "troubleshooting.md"))
 	page := string(text)
 	explained := map[string]bool{}
 	for _, err := range troubles {

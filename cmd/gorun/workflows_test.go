@@ -1,7 +1,6 @@
 package main
 
 import (
-	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -18,8 +17,7 @@ func TestWorkflowsNameCommits(t *testing.T) {
 	}
 	pinned := regexp.MustCompile(`@[0-9a-f]{40} # v[0-9.]+$`)
 	for _, file := range files {
-		text, err := os.ReadFile(file)
-		must.Do(t, err)
+		text := must.Read(t, file)
 		for line := range strings.Lines(string(text)) {
 			if strings.Contains(line, "uses:") && !pinned.MatchString(strings.TrimSpace(line)) {
 				t.Errorf("%s: %s", file, strings.TrimSpace(line))

@@ -173,8 +173,7 @@ func TestStepsApart(t *testing.T) {
 func TestStepBringsBinary(t *testing.T) {
 	s, _ := stepsBy(t, allAtOnce, " {hosts} {program}")
 	s.Launcher.Exact = true
-	text, err := os.ReadFile(s.Exe)
-	must.Do(t, err)
+	text := must.Read(t, s.Exe)
 	sum := sha256.Sum256(text)
 	b := ssh.Binary{SHA256: hex.EncodeToString(sum[:]), Size: int64(len(text)), Open: func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(text)), nil }}
 	s.Binary = func() (ssh.Binary, error) { return b, nil }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"net"
 	"os/exec"
 	"testing"
 
@@ -66,8 +65,7 @@ func startDaemon(t *testing.T, key standing.Key, name string, failover standing.
 // startDaemonAs starts a daemon that others reach at an address.
 func startDaemonAs(t *testing.T, key standing.Key, name, address string, failover standing.Failover, join ...string) (addr, gossip string) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must.Do(t, err)
+	l := must.Listen(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	ready, ended := make(chan string, 1), make(chan error, 1)
 	launchers, _ := failover.(standing.Launchers)

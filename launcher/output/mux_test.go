@@ -212,8 +212,7 @@ func TestUntagged(t *testing.T) {
 			}
 		}
 		finish(t, m)
-		written, err := os.ReadFile(file.Name())
-		must.Do(t, err)
+		written := must.Read(t, file.Name())
 		file.Close()
 		got := slices.Sorted(strings.Lines(string(written)))
 		slices.Sort(lines)

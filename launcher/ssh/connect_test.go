@@ -59,11 +59,9 @@ func TestLostConnectionIsNotAnExitCode(t *testing.T) {
 
 func TestConnectErrors(t *testing.T) {
 	h := newHome(t)
-	closed, err := net.Listen("tcp", "127.0.0.1:0")
-	must.Do(t, err)
+	closed := must.Listen(t)
 	closed.Close()
-	web, err := net.Listen("tcp", "127.0.0.1:0")
-	must.Do(t, err)
+	web := must.Listen(t)
 	defer web.Close()
 	var served sync.WaitGroup
 	served.Go(func() {
@@ -616,8 +614,7 @@ func TestCancelClosesTheSession(t *testing.T) {
 
 func readText(t testing.TB, path string) string {
 	t.Helper()
-	b, err := os.ReadFile(path)
-	must.Do(t, err)
+	b := must.Read(t, path)
 	return string(b)
 }
 

@@ -2,7 +2,6 @@ package ssh
 
 import (
 	"maps"
-	"os"
 	"os/exec"
 	"regexp"
 	"slices"
@@ -14,8 +13,7 @@ import (
 
 // TestKeywords: the page of docs has the keywords that the code has, and OpenSSH prints no other.
 func TestKeywords(t *testing.T) {
-	page, err := os.ReadFile("../../docs/reference/ssh-config.md")
-	must.Do(t, err)
+	page := must.Read(t, "../../docs/reference/ssh-config.md")
 	for class, title := range map[class]string{obeyed: "Obeyed", without: "Of no effect", system: "By the system's ssh"} {
 		_, section, _ := strings.Cut(string(page), "\n## "+title+"\n")
 		section, _, _ = strings.Cut(section, "\n## ")

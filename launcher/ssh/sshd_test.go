@@ -61,8 +61,7 @@ func startSSHD(t testing.TB, allowed gossh.PublicKey, extra string) *sshd {
 	must.Do(t, os.Chmod(dir, 0o755))
 	// A port chosen by the kernel may be taken by someone else before sshd binds it.
 	for range 5 {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		must.Do(t, err)
+		l := must.Listen(t)
 		_, d.port, _ = net.SplitHostPort(l.Addr().String())
 		l.Close()
 		hostKey := "HostKey " + dir + "/host_key"
@@ -92,8 +91,7 @@ func (d *sshd) start(t testing.TB, program, config string) bool {
 	stderr, err := cmd.StderrPipe()
 	must.Do(t, err)
 	must.Do(t, cmd.Start())
-	text, err := os.ReadFile(config)
-	must.Do(t, err)
+	text := must.Read(t, config)
 	addresses := bytes.Count(text, []byte("ListenAddress "))
 	ready := make(chan bool, 1)
 	tell := func(ok bool) {
@@ -252,8 +250,7 @@ type relay struct {
 
 func startRelay(t testing.TB, to string) *relay {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must.Do(t, err)
+	l := must.Listen(t)
 	r := &relay{Listener: l}
 	var wg sync.WaitGroup
 	wg.Go(func() {

@@ -30,8 +30,7 @@ func open(t *testing.T, path string) *Log {
 // entries reads a log.
 func entries(t *testing.T, path string) (all []Entry) {
 	t.Helper()
-	b, err := os.ReadFile(path)
-	must.Do(t, err)
+	b := must.Read(t, path)
 	for lines := bufio.NewScanner(bytes.NewReader(b)); lines.Scan(); {
 		var e Entry
 		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
@@ -170,8 +169,7 @@ func TestBounded(t *testing.T) {
 		l.Write(Entry{What: "start", Claims: &Claims{User: text, Program: text}, Result: Refused, Why: text})
 	}
 	l.Close()
-	b, err := os.ReadFile(path)
-	must.Do(t, err)
+	b := must.Read(t, path)
 	if i := bytes.IndexFunc(b, func(r rune) bool { return r != '\n' && !unicode.IsPrint(r) }); i >= 0 {
 		t.Errorf("%q is not printed", b[i:])
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"slices"
 	"strings"
 	"testing"
@@ -86,8 +85,7 @@ func TestOpenedLater(t *testing.T) {
 	must.Report(t, a.Leave())
 	joined := make(chan error, 1)
 	go func() { joined <- b.Join(t.Context(), []string{a.Addr()}) }()
-	conn, err := net.Dial("tcp", never.Addr())
-	must.Do(t, err)
+	conn := must.Dial(t, never.Addr())
 	defer conn.Close()
 	must.Report(t, never.Close())
 	must.Do(t, a.Open())

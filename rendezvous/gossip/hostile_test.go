@@ -56,8 +56,7 @@ func labelHeader() []byte { return append([]byte{244, byte(len(label))}, label..
 // send sends a stream as a member does, and waits until the other side has closed it.
 func send(t testing.TB, g *Gossip, message []byte) {
 	t.Helper()
-	raw, err := net.Dial("tcp", g.Addr())
-	must.Do(t, err)
+	raw := must.Dial(t, g.Addr())
 	conn, err := g.transport.introduce(t.Context(), raw)
 	must.Do(t, err)
 	defer conn.Close()

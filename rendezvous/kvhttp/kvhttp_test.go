@@ -35,8 +35,7 @@ func seal(t *testing.T, key string) *tls.Config {
 // serve starts a store and returns its address, and a client with its key.
 func serve(t *testing.T) (string, *http.Client) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must.Do(t, err)
+	l := must.Listen(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- kvhttp.New().Serve(ctx, l, seal(t, "k")) }()
@@ -111,8 +110,7 @@ func TestMemoryIsBounded(t *testing.T) {
 // TestHostileStore: whoever lacks the job's key is not heard, at whatever address, and keeps no host of the job out.
 func TestHostileStore(t *testing.T) {
 	addr, client := serve(t)
-	c, err := net.Dial("tcp", addr)
-	must.Do(t, err)
+	c := must.Dial(t, addr)
 	defer c.Close()
 	fmt.Fprint(c, "PUT /global/0 HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\nx")
 	if b, _ := io.ReadAll(c); bytes.Contains(b, []byte("200")) {
@@ -140,8 +138,7 @@ func TestHostileUserOfTheHost(t *testing.T) {
 		t.Skip("only root can connect as another user")
 	}
 	store, client := serve(t)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must.Do(t, err)
+	l := must.Listen(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	var refused atomic.Int32
 	m := kvhttp.NewMember(client, kvhttp.StockPlace{Store: store}, nil)

@@ -88,8 +88,7 @@ func (r rank) do(method, path, body string) (int, string) {
 // there is one, and meets others there, where nothing of the first world is left.
 func TestMember(t *testing.T) {
 	listen := func() net.Listener {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		must.Do(t, err)
+		l := must.Listen(t)
 		return l
 	}
 	ctx, cancel := context.WithCancel(t.Context())

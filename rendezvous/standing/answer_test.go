@@ -16,8 +16,7 @@ import (
 // TestNoAnswer: a host that refuses a connection, or hangs up, is there, and so is one that takes a connection and
 // then sends nothing, which is not waited for without an end; one that takes none may not be.
 func TestNoAnswer(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must.Do(t, err)
+	l := must.Listen(t)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -43,8 +42,7 @@ func TestNoAnswer(t *testing.T) {
 	l.Close()
 	<-done
 	try("a host that refuses", l.Addr().String(), false)
-	mute, err := net.Listen("tcp", "127.0.0.1:0")
-	must.Do(t, err)
+	mute := must.Listen(t)
 	heard := make(chan error, 1)
 	go func() {
 		conn, err := mute.Accept()

@@ -18,8 +18,7 @@ import (
 // noted returns the entries of a log about one kind of request.
 func noted(t *testing.T, path, what string) (found []audit.Entry) {
 	t.Helper()
-	b, err := os.ReadFile(path)
-	must.Do(t, err)
+	b := must.Read(t, path)
 	for line := range bytes.Lines(b) {
 		var e audit.Entry
 		if err := json.Unmarshal(line, &e); err != nil {

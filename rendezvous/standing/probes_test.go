@@ -65,8 +65,7 @@ func (saves) Save(authority.State) error { return nil }
 // TestLongValue: a value with the list of many files reaches an elector by a slow line, and so does the vote that brings it back.
 func TestLongValue(t *testing.T) {
 	client, channel := ofKey(t)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must.Do(t, err)
+	l := must.Listen(t)
 	s := &server{channel: channel, keys: []string{"", ""}, electors: electors{name: "a", failover: saves{}, born: time.Now(), jobs: map[string]*elector{}}}
 	over := make(chan struct{})
 	go func() {

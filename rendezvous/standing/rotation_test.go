@@ -128,8 +128,7 @@ type tap struct {
 
 func newTap(t *testing.T, to string) *tap {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must.Do(t, err)
+	l := must.Listen(t)
 	tapped := &tap{Listener: l}
 	var passing sync.WaitGroup
 	passing.Go(func() {
@@ -191,8 +190,7 @@ func TestHostileReplay(t *testing.T) {
 			want = 2
 		}
 		must.Soon(t, "cluster before the replay", func() bool { return len(b.jobs().Members) == want })
-		conn, err := net.Dial("tcp", b.gossip)
-		must.Do(t, err)
+		conn := must.Dial(t, b.gossip)
 		conn.Write(sent)
 		if _, err := io.Copy(io.Discard, conn); err != nil && !errors.Is(err, syscall.ECONNRESET) {
 			t.Errorf("the stream is not refused: %v", err)

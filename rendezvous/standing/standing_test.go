@@ -315,8 +315,7 @@ func TestRefusals(t *testing.T) {
 		t.Errorf("too many ranks: %v", err)
 	}
 	// A peer that proves nothing hears nothing of ours, and does not disturb.
-	conn, err := net.Dial("tcp", a.addr)
-	must.Do(t, err)
+	conn := must.Dial(t, a.addr)
 	defer conn.Close()
 	conn.Write([]byte("\x05\x00\x00\x00hello"))
 	conn.SetDeadline(time.Now().Add(20 * time.Second))
@@ -635,8 +634,7 @@ type wall struct {
 
 func newWall(t *testing.T, to string) *wall {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must.Do(t, err)
+	l := must.Listen(t)
 	w := &wall{addr: l.Addr().String(), known: map[net.Conn]bool{}}
 	var passing sync.WaitGroup
 	passing.Go(func() {

@@ -141,8 +141,7 @@ func TestEqualLabels(t *testing.T) {
 // TestEarlyOutput: a host may send output as soon as its connection is taken, before it has its command line.
 func TestEarlyOutput(t *testing.T) {
 	h := listen(t)
-	raw, err := net.Dial("tcp", h.listener.Addr().String())
-	must.Do(t, err)
+	raw := must.Dial(t, h.listener.Addr().String())
 	defer raw.Close()
 	config, err := channel(h.key)
 	must.Do(t, err)
@@ -322,8 +321,7 @@ func TestKey(t *testing.T) {
 // TestStranger: whoever does not hold the key is not read, whatever it sends.
 func TestStranger(t *testing.T) {
 	h := listen(t)
-	conn, err := net.Dial("tcp", h.listener.Addr().String())
-	must.Do(t, err)
+	conn := must.Dial(t, h.listener.Addr().String())
 	defer conn.Close()
 	conn.Write([]byte(`{"host":"n1"}` + "\n"))
 	conn.SetReadDeadline(time.Now().Add(20 * time.Second))

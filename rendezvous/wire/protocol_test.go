@@ -2,7 +2,6 @@ package wire
 
 import (
 	"fmt"
-	"os"
 	"reflect"
 	"regexp"
 	"strconv"
@@ -14,8 +13,7 @@ import (
 
 // TestProtocol checks that the tables of PROTOCOL.md list every message with its type number and its fields.
 func TestProtocol(t *testing.T) {
-	text, err := os.ReadFile("PROTOCOL.md")
-	must.Do(t, err)
+	text := must.Read(t, "PROTOCOL.md")
 	if title := fmt.Sprintf("# The control protocol, version %d\n", Proto); !strings.HasPrefix(string(text), title) {
 		t.Errorf("PROTOCOL.md does not begin with %q", title)
 	}

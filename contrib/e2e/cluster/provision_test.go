@@ -123,8 +123,7 @@ func TestAnsible(t *testing.T) {
 // changeProgram appends a byte to a program, which goes on to work.
 func (m *machine) changeProgram(file string) {
 	m.T.Helper()
-	text, err := os.ReadFile(file)
-	must.Do(m.T, err)
+	text := must.Read(m.T, file)
 	must.Do(m.T, os.Remove(file))
 	must.Do(m.T, os.WriteFile(file, append(text, 0), 0o755))
 }
@@ -153,14 +152,12 @@ system_info:
 // then that takes jobs as alice; a second boot changes nothing.
 func TestCloudInit(t *testing.T) {
 	deb := made(t, "GORUN_DEB")
-	text, err := os.ReadFile(deb)
-	must.Do(t, err)
+	text := must.Read(t, deb)
 	m := bootMachine(t, lab.Options{Cgroups: true})
 	m.overlay("etc/dpkg", "etc/login.defs", "etc/default", "etc/debian_version", "etc/os-release")
 	m.run("sh", "-c", "rm -r /home/alice; sed -i /alice/d /etc/passwd /etc/group; : >/etc/shadow; mkdir -p /etc/cloud /etc/sudoers.d")
 
-	user, err := os.ReadFile(filepath.Join(m.Root, "contrib/cloud-init/user-data"))
-	must.Do(t, err)
+	user := must.Read(t, filepath.Join(m.Root, "contrib/cloud-init/user-data"))
 	mine := string(user)
 	for place, value := range map[string]string{"@gorun.example.com@": "host1", "@KEY@": clusterKey,
 		"@https://example.com/gorun_V-1_amd64.deb@": "file://" + deb, "@SHA256@": fmt.Sprintf("%x", sha256.Sum256(text))} {

@@ -102,8 +102,7 @@ func (m *machine) install() {
 // unit is its text.
 func (m *machine) unit() string {
 	m.T.Helper()
-	text, err := os.ReadFile(filepath.Join(m.Root, "contrib/systemd", unitFile))
-	must.Do(m.T, err)
+	text := must.Read(m.T, filepath.Join(m.Root, "contrib/systemd", unitFile))
 	return string(text)
 }
 

@@ -26,8 +26,7 @@ func TestHostsGetGorund(t *testing.T) {
 			t.Errorf("%v: exit code %d, want %q\n%s\n%s", args, r.Code, says, r.Stdout, r.Stderr)
 		}
 	}
-	gorund, err := os.ReadFile(filepath.Join(c.Root, "cmd/gorun/gorund"))
-	must.Do(t, err)
+	gorund := must.Read(t, filepath.Join(c.Root, "cmd/gorun/gorund"))
 	gorun, err := os.Stat(c.Binary)
 	must.Do(t, err)
 	// Without the launcher's part: 12.9 of 18.4 MB when this was written.

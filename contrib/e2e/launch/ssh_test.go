@@ -195,8 +195,7 @@ func TestKeysOfSSH(t *testing.T) {
 	mine := func(knownHosts string) string {
 		return c.Write("mine", "Host *\n User root\n IdentitiesOnly yes\n IdentityFile "+c.Dir+"/me\n StrictHostKeyChecking yes\n UserKnownHostsFile "+knownHosts+"\n", 0o600)
 	}
-	public, err := os.ReadFile(filepath.Join(c.Dir, "ca.pub"))
-	must.Do(t, err)
+	public := must.Read(t, filepath.Join(c.Dir, "ca.pub"))
 	authority := c.Write("authority", "@cert-authority host* "+string(public), 0o600)
 	fails(c, `(?m)^    host3 +authenticate +`, "--ssh-config", mine(c.Write("known", known, 0o600)))
 	keygen(c, "-s", "ca", "-I", "me", "-n", "root", "me.pub")

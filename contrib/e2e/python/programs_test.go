@@ -1,7 +1,6 @@
 package python
 
 import (
-	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -83,8 +82,7 @@ func runPrograms(t *testing.T, programs []string, hosts string) {
 // runProgram runs a program in a job for each world.
 func runProgram(t *testing.T, program string, worlds []string) {
 	c := e2etest.NewCluster(t, 2)
-	source, err := os.ReadFile(filepath.Join(c.Root, program))
-	must.Do(t, err)
+	source := must.Read(t, filepath.Join(c.Root, program))
 	if strings.Contains(string(source), "torch") {
 		e2etest.NeedTorch(t)
 	}

@@ -2,7 +2,6 @@ package speed
 
 import (
 	"fmt"
-	"os"
 	"regexp"
 	"strconv"
 	"strings"
@@ -70,8 +69,7 @@ func muchOutput(c *e2etest.Cluster, t *testing.T, hosts string) {
 func cpuUsed(c *e2etest.Cluster) (sum time.Duration) {
 	c.T.Helper()
 	for _, h := range c.Hosts() {
-		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", h.Processes()[0].PID))
-		must.Do(c.T, err)
+		text := must.Read(c.T, fmt.Sprintf("/proc/%d/stat", h.Processes()[0].PID))
 		_, rest, _ := strings.Cut(string(text), ") ")
 		for _, ticks := range strings.Fields(rest)[13:15] { // cutime, cstime
 			n, err := strconv.Atoi(ticks)

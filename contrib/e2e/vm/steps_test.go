@@ -30,8 +30,7 @@ func TestVMSteps(t *testing.T) {
 	defer cancel()
 	l := guests(ctx, t, root, vm.Options{Guests: 3, Memory: 1024, Packages: []string{"python3-torch"}})
 	dir := t.TempDir()
-	script, err := os.ReadFile(filepath.Join(root, "testdata/elastic/exact.py"))
-	must.Do(t, err)
+	script := must.Read(t, filepath.Join(root, "testdata/elastic/exact.py"))
 	must.Do(t, os.WriteFile(filepath.Join(dir, "exact.py"), script, 0o600))
 	flags := []string{"exact.py", "--seed", "3", "--no-power", "--faults", strconv.Itoa(*vmFaults), "--log"}
 

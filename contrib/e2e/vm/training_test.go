@@ -2,7 +2,6 @@ package vm
 
 import (
 	"context"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -38,8 +37,7 @@ const enough = "/run/enough"
 // train starts one.
 func train(ctx context.Context, t *testing.T, l *vm.Lab, binary string, flags ...string) *training {
 	t.Helper()
-	program, err := os.ReadFile(filepath.Join(e2etest.Root(), "testdata/vm/steps.py"))
-	must.Do(t, err)
+	program := must.Read(t, filepath.Join(e2etest.Root(), "testdata/vm/steps.py"))
 	var names []string
 	for _, g := range l.Guests() {
 		names = append(names, g.Name())

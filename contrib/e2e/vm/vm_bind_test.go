@@ -3,7 +3,6 @@ package vm
 import (
 	"context"
 	"flag"
-	"os"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -34,8 +33,7 @@ func TestVMBinding(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	l := guests(ctx, t, root, vm.Options{Guests: 2})
-	program, err := os.ReadFile(filepath.Join(root, "testdata/vm/bound.py"))
-	must.Do(t, err)
+	program := must.Read(t, filepath.Join(root, "testdata/vm/bound.py"))
 	cmd := l.Command(ctx, binary, "-np", "4", "-H", "vm1:2,vm2:2", "--bind-to", "numa", "--report-bindings", "--network-interfaces", "ens192,ens224", "--algorithm", "ring",
 		"--start-timeout", "4m", "--lease", "5m", "--wdir", "/", "python3", "-c", string(program))
 	text, err := cmd.CombinedOutput()

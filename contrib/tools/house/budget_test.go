@@ -92,7 +92,6 @@ func TestBudgets(t *testing.T) {
 // matches counts what a pattern finds in a file.
 func matches(t *testing.T, path, pattern string) int {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(root, path))
-	must.Do(t, err)
+	text := must.Read(t, filepath.Join(root, path))
 	return len(regexp.MustCompile(pattern).FindAll(text, -1))
 }

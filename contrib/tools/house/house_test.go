@@ -5,7 +5,6 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
-	"os"
 	"path/filepath"
 	"regexp"
 	"testing"
@@ -18,8 +17,7 @@ const root = "../../.."
 // TestPaths checks that the names behind a Go file in ARCHITECTURE, or before it, are declared there: "`FILE` (`NAME`, `NAME`)",
 // "(`FILE`, `NAME`)" and "`NAME` in `FILE`". That paths exist is what contrib/tools/docs/check.py checks.
 func TestPaths(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join(root, "ARCHITECTURE.md"))
-	must.Do(t, err)
+	text := must.Read(t, filepath.Join(root, "ARCHITECTURE.md"))
 	const file, names = "`(?P<file>[\\w/]+/[\\w/]+\\.go)`", "(?P<names>(?:`[\\w.]+`(?:,\\s+)?)+)"
 	for form, atLeast := range map[string]int{
 		file + "\\s+\\(" + names + "\\)":       20,
