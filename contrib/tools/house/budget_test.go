@@ -16,15 +16,15 @@ import (
 // budgets are the lines that each part of the tree may have. A limit is raised only in the commit that needs it, with the
 // reason, and lowered by whoever takes lines away. Moving lines to another part is no saving.
 var budgets = map[string]int{
-	"core Go":    90600, // goal: 83000; pip's settings without pip; programs and environments that hosts get; spares; stragglers
+	"core Go":    88550, // goal: 83000; pip's settings without pip; programs and environments that hosts get; spares; stragglers
 	"contrib Go": 8820,  // goal: 9500
-	"Python":     20440, // goal: 19500; steps that are done again without a copy, samples that count once
-	"C":          10790, // goal: 9500; a mailbox for messages; Python stands on it: 2,600 lines of Python went
-	"tests":      91600, // goal: 88000; a node with the real kubelet, instead of our own in contrib Go; scripts that steps without copies must tell from those that need them
-	"tools":      3740,  // goal: 3000; zig.py, as without libgorun there is no Python binding; how a release is cut
+	"Python":     20430, // goal: 19500; steps that are done again without a copy, samples that count once
+	"C":          10720, // goal: 9500; a mailbox for messages; Python stands on it: 2,600 lines of Python went
+	"tests":      88950, // goal: 88000; a node with the real kubelet, instead of our own in contrib Go; scripts that steps without copies must tell from those that need them
+	"tools":      3580,  // goal: 3000; zig.py, as without libgorun there is no Python binding; how a release is cut
 	"Makefile":   400,
 	"targets":    45,
-	"flags":      62, // four for programs that hosts get, two for spares
+	"flags":      60,
 }
 
 // partsOf returns the budgets that the lines of a file count for.
