@@ -19,16 +19,20 @@ import (
 	"helm.sh/helm/v4/pkg/chart/v2/lint/support"
 )
 
+// check ends the test if there is an error.
+func check(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // read returns the values of a file.
 func read(t *testing.T, path string) (values map[string]any) {
 	t.Helper()
 	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := yaml.Unmarshal(text, &values); err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
+	check(t, yaml.Unmarshal(text, &values))
 	return values
 }
 
@@ -36,9 +40,7 @@ func read(t *testing.T, path string) (values map[string]any) {
 func same(t *testing.T, path, text string) {
 	t.Helper()
 	if os.Getenv("UPDATE") != "" {
-		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		check(t, os.WriteFile(path, []byte(text), 0o644))
 		return
 	}
 	if old, err := os.ReadFile(path); err != nil {
@@ -100,9 +102,7 @@ func TestNotes(t *testing.T) {
 // TestPlainManifest: the manifest for users without Helm is what the chart renders.
 func TestPlainManifest(t *testing.T) {
 	text, err := plain()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	same(t, "../kubernetes/cluster.yaml", text)
 }
 
@@ -116,9 +116,7 @@ func (o objects) GetClientFor(version, kind string) (dynamic.NamespaceableResour
 func lookups(t *testing.T, secrets ...runtime.Object) objects {
 	t.Helper()
 	types := runtime.NewScheme()
-	if err := core.AddToScheme(types); err != nil {
-		t.Fatal(err)
-	}
+	check(t, core.AddToScheme(types))
 	return objects{fake.NewSimpleDynamicClient(types, secrets...)}
 }
 
@@ -126,9 +124,7 @@ func lookups(t *testing.T, secrets ...runtime.Object) objects {
 func keyOf(t *testing.T, lookups objects) string {
 	t.Helper()
 	text, _, err := render("night", map[string]any{"image": map[string]any{"repository": "r/train"}}, lookups)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	for part := range strings.SplitSeq(text, "---\n") {
 		var secret core.Secret
 		if err := yaml.Unmarshal([]byte(part), &secret); err == nil && secret.Kind == "Secret" {

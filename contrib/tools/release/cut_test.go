@@ -24,6 +24,14 @@ const changes = `# Changelog
 [1.2.0]: https://example.org
 `
 
+// check ends the test if there is an error.
+func check(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // source is a repository with a changelog and what else the end of a release reads, and a release of it.
 func source(t *testing.T, version string) *release {
 	t.Helper()
@@ -34,12 +42,8 @@ func source(t *testing.T, version string) *release {
 		filepath.Join(r.out, "gorun-1.2.0-linux-amd64.tar.gz"):              "a tarball",
 		filepath.Join(r.out, "gorun-1.2.0-py3-none-manylinux_2_17_any.whl"): "a wheel",
 	} {
-		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		check(t, os.MkdirAll(filepath.Dir(name), 0o755))
+		check(t, os.WriteFile(name, []byte(text), 0o644))
 	}
 	run(t, r.root, "git", "init", "-q")
 	run(t, r.root, "git", "add", "-A")
@@ -61,9 +65,7 @@ func run(t *testing.T, dir string, command ...string) []byte {
 // TestRefuse: a version is cut from a clean commit, with notes that have a date, once. A rehearsal always may be.
 func TestRefuse(t *testing.T) {
 	dirty := func(t *testing.T, r *release) {
-		if err := os.WriteFile(filepath.Join(r.root, "new.go"), nil, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		check(t, os.WriteFile(filepath.Join(r.root, "new.go"), nil, 0o644))
 	}
 	tagged := func(t *testing.T, r *release) { run(t, r.root, "git", "tag", "v1.2.0") }
 	for _, test := range []struct {
@@ -101,17 +103,13 @@ func TestSigned(t *testing.T) {
 	run(t, r.root, "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", r.key)
 	var said bytes.Buffer
 	for _, step := range []func() error{r.notes, r.provenance, r.sum, func() error { return r.sign(&said) }} {
-		if err := step(); err != nil {
-			t.Fatal(err)
-		}
+		check(t, step())
 	}
 	if got, err := os.ReadFile(r.file("gorun-1.2.0-notes.md")); err != nil || string(got) != "# gorun 1.2.0\n\n### Added\n- It counts.\n" {
 		t.Errorf("the notes are %q, %v", got, err)
 	}
 	data, err := os.ReadFile(r.file("gorun-1.2.0.provenance.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	var s struct {
 		Subject   []struct{ Name string }
 		Predicate struct {
@@ -131,12 +129,8 @@ func TestSigned(t *testing.T) {
 		t.Errorf("sha256sum says %s", lines)
 	}
 	public, err := os.ReadFile(r.key + ".pub")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(r.file("allowed"), append([]byte("gorun "), public...), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
+	check(t, os.WriteFile(r.file("allowed"), append([]byte("gorun "), public...), 0o644))
 	verify := "ssh-keygen -Y verify -f allowed -I gorun -n gorun -s SHA256SUMS.sig"
 	run(t, r.out, "sh", "-euc", verify+" <SHA256SUMS; ! sed 's/^./x/' SHA256SUMS | "+verify)
 	if want := "user.signingKey=" + r.key + " tag -s v1.2.0 -m 'gorun 1.2.0' 0123, push"; !strings.Contains(said.String(), want) {
