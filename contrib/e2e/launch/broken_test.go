@@ -76,8 +76,8 @@ func startBroken(c *e2etest.SSHCluster, limit int, pause time.Duration, args ...
 	return r, string(text) + said.String()
 }
 
-// silence matches the launcher's line about a host that says nothing for a while, as on a busy machine.
-var silence = regexp.MustCompile(`(?m)^gorun: waiting for .*, silent for \d+ s\n`)
+// silence matches the launcher's lines about a host that says nothing for a while, as on a busy machine.
+var silence = regexp.MustCompile(`(?m)^gorun: (waiting for .*, silent|\S+ has been silent) for \d+ s\n`)
 
 // TestBrokenAtStart: the first connection to a host is reset, at any byte of what the host sends from before the login
 // until the job is over. The job goes well all the same.
