@@ -104,6 +104,7 @@ func (m *Machine) spent() bool { return m.cfg.ResetLimit >= 0 && m.job.Resets >=
 // changes describes what is different in the next world when nothing went wrong in this one.
 func (m *Machine) changes(keep []*process, add []slot) string {
 	before, after := map[string]int{}, map[string]int{} // ranks by host
+	added := map[string]bool{}
 	for _, p := range m.live() {
 		before[p.host.site.Name]++
 	}
@@ -112,6 +113,7 @@ func (m *Machine) changes(keep []*process, add []slot) string {
 	}
 	for _, s := range add {
 		after[s.host.site.Name]++
+		added[s.host.site.Name] = true
 	}
 	var joined, grew, shrank, left []string
 	for _, s := range m.sites {
@@ -120,7 +122,7 @@ func (m *Machine) changes(keep []*process, add []slot) string {
 			joined = append(joined, s.Name)
 		case was > 0 && is == 0:
 			left = append(left, s.Name)
-		case is > was:
+		case is > was, is == was && added[s.Name]: // by as many slots as it has lost
 			grew = append(grew, s.Name)
 		case is < was:
 			shrank = append(shrank, s.Name)
@@ -134,9 +136,6 @@ func (m *Machine) changes(keep []*process, add []slot) string {
 		if len(change.names) > 0 {
 			said = append(said, strings.Join(change.names, ", ")+" "+change.what)
 		}
-	}
-	if said == nil && len(add) > 0 { // a host has gained as many slots as it has lost
-		return "slots changed"
 	}
 	if said == nil {
 		if p := m.asked; p != nil {

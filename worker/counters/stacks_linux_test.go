@@ -3,6 +3,7 @@ package counters
 import (
 	"bufio"
 	"os/exec"
+	"syscall"
 	"testing"
 	"time"
 
@@ -45,8 +46,10 @@ func TestAsk(t *testing.T) {
 			t.Errorf("a process that offers none writes %q", got)
 		}
 		stacks.Close()
-		if stacks.Ask(cmd.Process.Pid, Counts{MainSignal: 9}); cmd.Process.Signal(unix.Signal(0)) != nil {
-			t.Error("a process is asked after Close")
+		stacks.Ask(cmd.Process.Pid, Counts{MainSignal: int(unix.SIGKILL)})
+		must.Do(t, cmd.Process.Signal(unix.SIGTERM))
+		if cmd.Wait(); cmd.ProcessState.Sys().(syscall.WaitStatus).Signal() != unix.SIGTERM {
+			t.Errorf("after Close a process is asked: %v", cmd.ProcessState)
 		}
 	}
 }

@@ -221,7 +221,8 @@ func TestLookup(t *testing.T) {
 		{"bin/greet", "/nowhere", dir + "/bin/greet"},
 		{"./bin/greet", "/nowhere", dir + "/bin/greet"},
 	} {
-		e, out := run(t, g, proc.Spec{Process: 1, Argv: []string{tt.argv}, Env: []string{"PATH=/wrong", "PATH=" + tt.path}, Dir: dir})
+		e, out := run(t, g, proc.Spec{Process: 1, Argv: []string{tt.argv}, Dir: dir,
+			Env: []string{"PWD=/old", "GORUN_JOB=old", "GORUN_PROCESS=9", "PATH=/wrong", "PATH=" + tt.path}})
 		if e.Code != 0 || out != fmt.Sprintf("%s %s %s 1 .\n", tt.found, dir, job) {
 			t.Errorf("%s in %s: %+v %q", tt.argv, tt.path, e, out)
 		}

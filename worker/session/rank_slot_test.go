@@ -266,11 +266,15 @@ func TestRankInSlotIsGivenUp(t *testing.T) {
 		h.server.GiveUp(&collective.Error{Code: collective.CodeShutdown, Text: "x was given up"}, nil)
 	}()
 	ranks(t, h, func(r member) {
-		v := r.vector("x", 4)
-		for range 4 {
-			r.do(&v.op)
+		use := func() *vector {
+			defer used.Done()
+			v := r.vector("x", 4)
+			for range 4 {
+				r.do(&v.op)
+			}
+			return v
 		}
-		used.Done()
+		v := use()
 		if r.Welcome.Rank == 1 {
 			<-late
 		}

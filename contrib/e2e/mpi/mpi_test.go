@@ -179,8 +179,8 @@ gorun: hint: something around the program takes away PMI_FD or PMI_RANK, which i
 		"a single rank's only": {[]string{"-np", "1", "sh", "-c", open + " 1"}, 0, "", "1"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c.ExpectLeft(5*time.Second, "/tmp/ompi.") // what Open MPI leaves there, when it is killed, is its own affair
 			r := c.GorunBeside(append([]string{"-np", "2", "-H", "host1,host2", "--no-tag-output"}, test.args...)...)
+			c.ExpectLeft(5*time.Second, "/tmp/ompi.") // what Open MPI leaves there, when it is killed, is its own affair
 			says := strings.Join(regexp.MustCompile("(?m)^gorun: (warning|error|hint): .*\n").FindAllString(r.Stderr, -1), "")
 			if r.Code != test.code || !regexp.MustCompile("^"+test.stderr+"$").MatchString(says) {
 				t.Errorf("exit code %d, want %d and\n%s\nnot\n%s", r.Code, test.code, test.stderr, r.Stderr)
