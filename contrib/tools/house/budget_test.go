@@ -16,11 +16,13 @@ import (
 // budgets are the lines that each part of the tree may have. A limit is raised only in the commit that needs it, with the
 // reason, and lowered by whoever takes lines away. Moving lines to another part is no saving.
 var budgets = map[string]int{
-	"core Go":    88550, // goal: 83000; pip's settings without pip; programs and environments that hosts get; spares; stragglers
+	// Goal: 83000, and 2900 for what hosts get, spares and stragglers. All packages have been read from top to bottom: fewer lines
+	// mean fewer features.
+	"core Go":    88550,
 	"contrib Go": 8820,  // goal: 9500
-	"Python":     20430, // goal: 19500; steps that are done again without a copy, samples that count once
+	"Python":     20430, // goal: 19500, and 1600 for steps that are done again without a copy, and samples that count once
 	"C":          10720, // goal: 9500; a mailbox for messages; Python stands on it: 2,600 lines of Python went
-	"tests":      88950, // goal: 88000; a node with the real kubelet, instead of our own in contrib Go; scripts that steps without copies must tell from those that need them
+	"tests":      88850, // goal: 88000, and 3000 for the tests of what came later
 	"tools":      3580,  // goal: 3000; how a release is cut
 	"Makefile":   400,
 	"targets":    45,
