@@ -177,3 +177,36 @@ func TestReadinessLeave(t *testing.T) {
 		t.Error("an operation is left")
 	}
 }
+
+// TestNextUseAfterLeave: a contribution that waits for the end of a use of its name fails there if a rank has left whose host did not
+// declare the next one, and counts if the host did.
+func TestNextUseAfterLeave(t *testing.T) {
+	for _, ahead := range []bool{false, true} {
+		g := newGroup(twoHosts, 0, nil)
+		tab := newReadiness(g)
+		hear := func() {
+			if err := tab.hear(20, appendReady(nil, 0, 0, []Request{*part("a")}, []int{2})); err != nil {
+				t.Fatal(err)
+			}
+		}
+		hear()
+		tab.submit(g, 0, *part("a"))
+		tab.submit(g, 1, *part("a"))
+		if ahead {
+			hear()
+		}
+		o := tab.open[hash(0, "a")]
+		o.waiting = append(o.waiting, early{0, *part("a")}) // as of a rank that had joined when this use began
+		tab.leave(2)
+		tab.happened()
+		tab.finish(o)
+		failed := tab.happened()
+		if ahead {
+			if len(failed) != 0 || tab.submit(g, 1, *part("a")) != nil || !starts(tab.happened()) {
+				t.Errorf("what host2 was ready for fails or does not start: %+v", failed)
+			}
+		} else if len(failed) != 1 || failed[0].err == nil || len(tab.open) != 0 {
+			t.Errorf("what rank 0 waits for ends with %+v, %d operations open", failed, len(tab.open))
+		}
+	}
+}

@@ -22,7 +22,7 @@ var budgets = map[string]int{
 	"contrib Go": 8820,  // goal: 9500
 	"Python":     20430, // goal: 19500, and 1600 for steps that are done again without a copy, and samples that count once
 	"C":          10720, // goal: 9500; a mailbox for messages; Python stands on it: 2,600 lines of Python went
-	"tests":      88850, // goal: 88000, and 3000 for the tests of what came later
+	"tests":      88870, // goal: 88000, and 3000 for the tests of what came later
 	"tools":      3580,  // goal: 3000; how a release is cut
 	"Makefile":   400,
 	"targets":    45,
