@@ -41,5 +41,6 @@ func reword(err error) error {
 	if names, ok := strings.CutPrefix(text, "Cannot use two forms of the same flag: "); ok {
 		return fmt.Errorf("--%s are two names of the same flag: give one", strings.ReplaceAll(names, " ", " and --"))
 	}
-	return errors.New(strings.NewReplacer("flag needs an argument: -", "flag needs an argument: --", " for flag -", " for flag --", " for -", " for --", ": parse error", "").Replace(text))
+	return errors.New(strings.NewReplacer("flag needs an argument: -", "flag needs an argument: --",
+		" for flag -", " for flag --", " for -", " for --", ": parse error", "").Replace(text))
 }
